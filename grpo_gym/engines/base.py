@@ -1,0 +1,111 @@
+"""What every engine offers: token ids in, token ids and log-probs out, one step at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from grpo_gym.types import Completion, FloatArray
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn.
+
+    Attributes:
+        temperature: logits are divided by it; 0 means greedy (log-probs are then those at 1).
+        top_p: keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+        top_k: keep this many of the most probable tokens; 0 keeps all.
+        min_p: keep tokens at least this share as probable as the most probable one; 0 keeps all.
+        max_tokens: most tokens to sample in one turn.
+        stop: strings that end a turn; the tokens up to and including the one that completes it are kept.
+        stop_token_ids: tokens that end a turn; the sampled one is kept.
+        top_logprobs: report this many most probable tokens at each position.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+
+    @property
+    def full_support(self) -> bool:
+        """Whether every token keeps a chance of being drawn."""
+        return self.top_p >= 1 and self.top_k == 0 and self.min_p <= 0 and self.temperature > 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion to sample: `id` names it in the answer, `seed` alone decides its random draws."""
+
+    id: int
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+
+
+class Engine(ABC):
+    """A policy that samples. Requests join the running batch when they are submitted, and leave it alone.
+
+    Attributes:
+        version: version of the policy's weights; every completion carries it.
+        context_length: most tokens, prompt and completion together, that one request may have.
+    """
+
+    version: int = 0
+    context_length: int
+
+    @abstractmethod
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Add requests to the running batch.
+
+        Raises:
+            ValueError: A prompt is empty, or leaves no room for one token within `context_length`.
+        """
+
+    @abstractmethod
+    def step(self) -> list[tuple[int, Completion]]:
+        """Advance every request by about one token; return those that ended, with their ids."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether a request is in flight."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop every request in flight."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
+        """Take the learner's weights, under the names of the model's `state_dict`."""
+
+    @abstractmethod
+    def score(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[FloatArray]:
+        """Log-prob of each token but the first of each sequence: arrays of length len(sequence) - 1."""
+
+    def close(self) -> None:
+        """Free what the engine holds. The default holds nothing."""
+        return
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Complete every prompt; the answers are in the order of the prompts."""
+        self.submit(
+            [
+                Request(i, tuple(prompt), replace(sampling), seed)
+                for i, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
+            ]
+        )
+        done: dict[int, Completion] = {}
+        while self.busy:
+            done.update(self.step())
+        return [done[i] for i in range(len(prompts))]

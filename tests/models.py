@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 VOCABULARY = 400
 
@@ -63,11 +63,9 @@ def tiny_model(seed: int = 0, model_type: str = "qwen2", **config: Any) -> PreTr
 
     Args:
         seed: of the random weights; the global generator is left as it was.
-        model_type: an architecture of transformers, such as "qwen2", "llama", "gemma3_text", "gpt2".
-        config: fields of its configuration; the defaults make about 0.1 M parameters.
+        model_type: an architecture of transformers: "qwen2", "llama", "qwen3", "gemma3_text", "gpt2".
+        config: fields of its configuration; the defaults make about 30 thousand parameters.
     """
-    from transformers import AutoConfig
-
     sizes: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "bos_token_id": None,
@@ -93,7 +91,7 @@ def tiny_model(seed: int = 0, model_type: str = "qwen2", **config: Any) -> PreTr
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(built)
-        # A wider spread than the usual 0.02 makes the distributions differ visibly between contexts.
+        # Wider than the usual 0.02, so that distributions differ visibly between contexts.
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if parameter.ndim > 1 and "norm" not in name:

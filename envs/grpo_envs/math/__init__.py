@@ -1,0 +1,1 @@
+"""Mathematics: tasks whose answer is a number."""

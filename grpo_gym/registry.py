@@ -1,0 +1,229 @@
+"""Ids of environments and names of agents, those of plug-ins included."""
+
+import difflib
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from grpo_gym.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_gym.agent import Agent
+
+
+@dataclass(frozen=True)
+class EnvironmentRow:
+    """One line of the catalogue.
+
+    Attributes:
+        id: what `make` takes.
+        turns: "1", "1-4", ...
+        tools: names of the tools.
+        verifier: what grades the answer.
+        source: where the tasks come from.
+        summary: the task in a line.
+    """
+
+    id: str
+    turns: str = "1"
+    tools: tuple[str, ...] = ()
+    verifier: str = ""
+    source: str = ""
+    summary: str = ""
+
+
+_CATALOGUE: dict[str, EnvironmentRow] = {}
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., gymnasium.Env[Any, Any]],
+    *,
+    turns: str = "1",
+    tools: tuple[str, ...] = (),
+    verifier: str = "",
+    source: str = "",
+    summary: str = "",
+    **kwargs: Any,
+) -> None:
+    """Register an environment with Gymnasium and with the catalogue.
+
+    Gymnasium's passive checker and order wrapper are left out: a reward of nan is allowed here, and
+    `TextEnv` checks the order of calls itself.
+
+    Args:
+        id: as in "my_package/Task-v0".
+        entry_point: the class, or "module:Class".
+        turns: how many actions an episode takes.
+        tools: names of the tools.
+        verifier: what grades the answer.
+        source: where the tasks come from.
+        summary: the task in a line.
+        **kwargs: default arguments of the environment.
+
+    Raises:
+        UsageError: The id is taken by another environment.
+    """
+    known = gymnasium.registry.get(id)
+    if known is not None and (known.entry_point != entry_point or known.kwargs != kwargs):
+        raise UsageError(f"environment {id} is registered already, as {known.entry_point}")
+    if known is None:
+        gymnasium.register(
+            id, entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False
+        )
+    _CATALOGUE[id] = EnvironmentRow(id, turns, tuple(tools), verifier, source, summary)
+
+
+def environments() -> list[EnvironmentRow]:
+    """The catalogue: every environment registered here or by a plug-in, by id."""
+    _load_environments()
+    return [_CATALOGUE[id] for id in sorted(_CATALOGUE)]
+
+
+def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Build an environment.
+
+    Args:
+        id: a registered id; "module:namespace/Name-v0", whose module registers it; or "module:Class".
+        **kwargs: arguments of the environment.
+
+    Raises:
+        UsageError: An unknown id (the nearest are named), a module that cannot be imported, or an
+            argument that the environment does not know.
+    """
+    _load_environments()
+    module_name, _, name = id.rpartition(":")
+    if module_name and name.replace(".", "").isidentifier():
+        return _build(id, _attribute(_import(module_name, id), name, id), kwargs)
+    if module_name:
+        _import(module_name, id)
+    try:
+        spec = gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise UsageError(f"no environment {id!r}{_nearest(name, gymnasium.registry)}") from error
+    entry_point = spec.entry_point
+    if isinstance(entry_point, str):
+        module_name, _, attribute = entry_point.partition(":")
+        entry_point = _attribute(_import(module_name, id), attribute, id)
+    assert entry_point is not None
+    _check_arguments(id, entry_point, kwargs, extra=inspect.signature(gymnasium.make).parameters)
+    return gymnasium.make(spec, **kwargs)
+
+
+def agents() -> dict[str, Callable[..., "Agent"]]:
+    """Every known agent: its name, and the function that makes it."""
+    found: dict[str, Callable[..., Agent]] = {}
+    for module in _plugins("grpo_gym.agents", "grpo_agents"):
+        found |= module.AGENTS
+    return dict(sorted(found.items()))
+
+
+def make_agent(name: str, **kwargs: Any) -> "Agent":
+    """The agent of that name, with these hyper-parameters.
+
+    Raises:
+        UsageError: An unknown name (the nearest are named), or a hyper-parameter it does not have.
+    """
+    known = agents()
+    if name not in known:
+        raise UsageError(f"no agent {name!r}{_nearest(name, known)}")
+    _check_arguments(f"agent {name}", known[name], kwargs)
+    return known[name](**kwargs)
+
+
+@cache
+def _plugins(group: str, builtin: str) -> tuple[ModuleType, ...]:
+    """The modules of an entry-point group; the built-in one also from a checkout that is not installed."""
+    modules = []
+    points = {point.value: point.name for point in entry_points(group=group)}
+    for value, name in ({builtin: "builtin"} | points).items():
+        try:
+            modules.append(importlib.import_module(value))
+        except Exception as error:  # one broken plug-in must not take the others with it
+            if (
+                value == builtin
+                and isinstance(error, ModuleNotFoundError)
+                and error.name == builtin
+            ):
+                continue
+            warnings.warn(
+                f"plug-in {name!r} of {group} is left out: importing {value} failed with "
+                f"{type(error).__name__}: {error}",
+                stacklevel=3,
+            )
+    return tuple(modules)
+
+
+def _load_environments() -> None:
+    _plugins("grpo_gym.envs", "grpo_envs")
+
+
+def _import(module_name: str, id: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"environment {id!r}: cannot import {module_name}: {error}") from error
+
+
+def _attribute(module: ModuleType, name: str, id: str) -> Callable[..., Any]:
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if not callable(value):
+        names = [key for key, item in vars(module).items() if callable(item)]
+        raise UsageError(
+            f"environment {id!r}: {module.__name__} has no class {name}{_nearest(name, names)}"
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def _build(id: str, make: Callable[..., Any], kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    _check_arguments(id, make, kwargs)
+    env = make(**kwargs)
+    if not isinstance(env, gymnasium.Env):
+        raise UsageError(f"{id!r} is a {type(env).__name__}, not a gymnasium.Env")
+    return env
+
+
+def _check_arguments(
+    what: str, function: Callable[..., Any], kwargs: dict[str, Any], extra: Iterable[str] = ()
+) -> None:
+    accepted = _accepted(function)
+    unknown = [] if accepted is None else sorted(set(kwargs) - {*accepted, *extra})
+    if unknown:
+        raise UsageError(
+            f"{what} has no argument {', '.join(unknown)}; it takes {', '.join(accepted or ['none'])}"
+        )
+
+
+def _accepted(function: Callable[..., Any]) -> list[str] | None:
+    """Names of the arguments that a function or class takes; None when it takes any.
+
+    A constructor that hands its `**kwargs` on takes what the next constructor takes.
+    """
+    chain: list[Callable[..., Any]] = [function]
+    if isinstance(function, type):
+        chain = [vars(cls)["__init__"] for cls in function.__mro__ if "__init__" in vars(cls)]
+    names: list[str] = []
+    for link in chain:
+        parameters = inspect.signature(link).parameters
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names += [name for name, p in parameters.items() if p.kind in by_name and name != "self"]
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+            return names
+    return None
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """A clause that names the nearest known names."""
+    known = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+    return f"; nearest: {', '.join(known[key] for key in near)}" if near else ""

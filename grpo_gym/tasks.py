@@ -1,0 +1,140 @@
+"""Tasks, and where they come from: a seeded generator or a list."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from grpo_gym.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem instance.
+
+    Attributes:
+        task_id: names the instance; the same id always gives the same task.
+        prompt: what the model is asked.
+        answer: the reference answer.
+        split: "train", "test", or a name of your own.
+        metadata: anything else that a verifier wants to know.
+    """
+
+    task_id: str
+    prompt: str
+    answer: str
+    split: str = "train"
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+class TaskSource(Protocol):
+    """Where an environment's tasks come from."""
+
+    def task_ids(self, split: str) -> Sequence[str] | None:
+        """All ids of a split in a fixed order, or None when there is no end of them."""
+        ...
+
+    def draw(self, rng: np.random.Generator, split: str) -> Task:
+        """A random task of a split, by `rng` alone."""
+        ...
+
+    def get(self, task_id: str) -> Task:
+        """The task of that id. Raises `UsageError` when there is none."""
+        ...
+
+
+Problem = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
+"""What a generator of tasks returns: prompt, answer, and metadata if there is any."""
+
+_SEEDS = 2**31
+
+
+@dataclass(frozen=True)
+class ProceduralTasks:
+    """Endless tasks from a function of a random generator.
+
+    A task's id is its split and its seed, as in "train-123", and the task is a pure function of its id.
+    The splits use different random streams. In a small problem space two seeds may well give the same
+    problem; the streams never coincide.
+
+    Attributes:
+        make: builds a problem from a generator, and from nothing else.
+        splits: names of the splits.
+    """
+
+    make: Callable[[np.random.Generator], Problem]
+    splits: tuple[str, ...] = ("train", "test")
+
+    def task_ids(self, split: str) -> None:
+        """None: there is no end of them."""
+        self._stream(split)
+
+    def draw(self, rng: np.random.Generator, split: str) -> Task:
+        """A task with a random seed. Raises `UsageError` on an unknown split."""
+        self._stream(split)
+        return self.get(f"{split}-{int(rng.integers(_SEEDS))}")
+
+    def get(self, task_id: str) -> Task:
+        """The task of an id such as "train-123". Raises `UsageError` when it is not such an id."""
+        split, _, seed = task_id.rpartition("-")
+        if split not in self.splits or not re.fullmatch(r"0|[1-9][0-9]{0,9}", seed):
+            raise UsageError(
+                f"no task {task_id!r}: ids here are a split ({', '.join(self.splits)}) and a seed, "
+                f"as in '{self.splits[0]}-123'"
+            )
+        rng = np.random.default_rng([self._stream(split), int(seed)])
+        prompt, answer, *rest = self.make(rng)
+        return Task(task_id, prompt, answer, split, *rest)
+
+    def _stream(self, split: str) -> int:
+        if split not in self.splits:
+            raise unknown_split(split, self.splits)
+        return self.splits.index(split)
+
+
+class ListTasks:
+    """A fixed list of tasks, drawn uniformly.
+
+    Raises:
+        UsageError: The list is empty, or two tasks have the same id.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            raise UsageError("the list of tasks is empty")
+        self._by_id = {task.task_id: task for task in tasks}
+        if len(self._by_id) < len(tasks):
+            ids = [task.task_id for task in tasks]
+            twice = next(task_id for task_id in ids if ids.count(task_id) > 1)
+            raise UsageError(f"two tasks have the id {twice!r}")
+        splits: dict[str, list[str]] = {}
+        for task in tasks:
+            splits.setdefault(task.split, []).append(task.task_id)
+        self._ids = {split: tuple(ids) for split, ids in splits.items()}
+
+    def task_ids(self, split: str) -> tuple[str, ...]:
+        """All ids of a split, in the order of the list. Raises `UsageError` on an unknown split."""
+        if split not in self._ids:
+            raise unknown_split(split, tuple(self._ids))
+        return self._ids[split]
+
+    def draw(self, rng: np.random.Generator, split: str) -> Task:
+        """A uniformly drawn task of a split."""
+        ids = self.task_ids(split)
+        return self._by_id[ids[int(rng.integers(len(ids)))]]
+
+    def get(self, task_id: str) -> Task:
+        """The task of that id. Raises `UsageError` when there is none."""
+        if task_id not in self._by_id:
+            first = next(iter(self._by_id))
+            raise UsageError(
+                f"no task {task_id!r} among {len(self._by_id)}; ids look like {first!r}"
+            )
+        return self._by_id[task_id]
+
+
+def unknown_split(split: str, splits: Sequence[str]) -> UsageError:
+    """The error for a split that a source does not have."""
+    return UsageError(f"no split {split!r}; there is {', '.join(splits)}")

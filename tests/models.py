@@ -63,7 +63,7 @@ def tiny_model(seed: int = 0, model_type: str = "qwen2", **config: Any) -> PreTr
 
     Args:
         seed: of the random weights; the global generator is left as it was.
-        model_type: an architecture of transformers: "qwen2", "llama", "qwen3", "gemma3_text", "gpt2".
+        model_type: an architecture of transformers, such as "llama", "gemma3_text", "gpt2".
         config: fields of its configuration; the defaults make about 30 thousand parameters.
     """
     sizes: dict[str, Any] = {

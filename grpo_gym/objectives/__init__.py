@@ -1,0 +1,1 @@
+"""The stages that an agent is composed of: frozen dataclasses that are called."""

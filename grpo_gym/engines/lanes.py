@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.errors import UsageError
@@ -45,9 +46,18 @@ class Lane:
         self.logprobs: list[float] = []
         self.top: list[tuple[list[int], list[float]]] = []
         self._tokenizer = tokenizer
+        self._uniforms: npt.NDArray[np.float32] | None = None
         self._stop_ids = frozenset(request.sampling.stop_token_ids)
         # A stop string of n characters has at most 4n bytes, so at most 4n tokens that show.
         self._window = 4 * max(map(len, request.sampling.stop), default=0) + 4
+
+    def uniform(self) -> float:
+        """The next token's random number in [0, 1): the same for the same seed and index."""
+        if self._uniforms is None:
+            seed = np.random.SeedSequence(self.request.seed % 2**128)
+            generator = np.random.Generator(np.random.Philox(seed))
+            self._uniforms = generator.random(self.limit, np.float32)
+        return float(self._uniforms[len(self.token_ids)])
 
     def append(self, token_id: int, logprob: float) -> FinishReason | None:
         """Take one more token; say why the lane ends with it, if it does."""

@@ -1,0 +1,194 @@
+"""Running a batch of lanes on a transformers model: prefill once per prompt, then token by token."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from grpo_gym.engines.kv_cache import LaneCache
+from grpo_gym.errors import UsageError
+
+Prompt = tuple[int, ...]
+
+
+class Decoder(ABC):
+    """Lanes 0 to R-1 of one model, which is in eval mode and without gradients when they run.
+
+    Args:
+        model: a causal language model.
+        budget: most tokens, padding included, to encode at once; a longer prompt goes alone.
+    """
+
+    def __init__(self, model: PreTrainedModel, budget: int) -> None:
+        self.model = model
+        self.budget = budget
+
+    @abstractmethod
+    def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
+        """Encode each prompt once and add `copies[i]` lanes for it; (lanes, V) logits to go on from."""
+
+    @abstractmethod
+    def decode(self, token_ids: Sequence[int]) -> Tensor:
+        """Give every lane one more token; (R, V) logits to go on from."""
+
+    @abstractmethod
+    def leave(self, row: int) -> None:
+        """Drop a lane; the last lane takes its place."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop all lanes."""
+
+
+class JointDecoder(Decoder):
+    """All lanes share one `LaneCache` and one forward pass per token."""
+
+    def __init__(self, model: PreTrainedModel, budget: int) -> None:
+        super().__init__(model, budget)
+        self.cache = LaneCache()
+
+    def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
+        """See `Decoder.prefill`."""
+        parts = []
+        for chunk in chunks(prompts, self.budget):
+            chosen = prompts[chunk.start : chunk.stop]
+            sources = [i for i, n in enumerate(copies[chunk.start : chunk.stop]) for _ in range(n)]
+            encoded = DynamicCache()
+            parts.append(last_logits(self.model, chosen, encoded)[sources])
+            self.cache.join(encoded, sources, [len(chosen[i]) for i in sources])
+        return torch.cat(parts)
+
+    def decode(self, token_ids: Sequence[int]) -> Tensor:
+        """See `Decoder.decode`."""
+        ids = torch.tensor(token_ids, device=self.model.device).unsqueeze(1)
+        with self.cache.step(self.model) as positions:
+            logits: Tensor = self.model(
+                input_ids=ids, position_ids=positions, past_key_values=self.cache, use_cache=True
+            ).logits
+        return logits[:, -1]
+
+    def leave(self, row: int) -> None:
+        """See `Decoder.leave`."""
+        self.cache.leave(row)
+
+    def clear(self) -> None:
+        """See `Decoder.clear`."""
+        self.cache.clear()
+
+
+class SeparateDecoder(Decoder):
+    """Each lane has the cache that the model makes for itself, and its own forward pass.
+
+    Slower, but right for every model that transformers can generate with: recurrent layers, attention
+    biases, caches of their own.
+    """
+
+    def __init__(self, model: PreTrainedModel, budget: int) -> None:
+        super().__init__(model, budget)
+        self.caches: list[Any] = []
+
+    def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
+        """See `Decoder.prefill`."""
+        parts = []
+        for prompt, count in zip(prompts, copies, strict=True):
+            out = self.model(self._ids(prompt), use_cache=True)
+            parts += [out.logits[:, -1]] * count
+            self.caches += [copy.deepcopy(out.past_key_values) for _ in range(count)]
+        return torch.cat(parts)
+
+    def decode(self, token_ids: Sequence[int]) -> Tensor:
+        """See `Decoder.decode`."""
+        parts = []
+        for row, token in enumerate(token_ids):
+            out = self.model(self._ids([token]), past_key_values=self.caches[row], use_cache=True)
+            self.caches[row] = out.past_key_values
+            parts.append(out.logits[:, -1])
+        return torch.cat(parts)
+
+    def leave(self, row: int) -> None:
+        """See `Decoder.leave`."""
+        self.caches[row] = self.caches[-1]
+        self.caches.pop()
+
+    def clear(self) -> None:
+        """See `Decoder.clear`."""
+        self.caches.clear()
+
+    def _ids(self, token_ids: Sequence[int]) -> Tensor:
+        return torch.tensor([token_ids], device=self.model.device)
+
+
+def chunks(sequences: Sequence[Sequence[int]], budget: int) -> Iterator[range]:
+    """Ranges of neighbours that, padded to the longest, hold at most `budget` tokens; at least one."""
+    start, longest = 0, 0
+    for stop, sequence in enumerate(sequences):
+        longest = max(longest, len(sequence))
+        if stop > start and longest * (stop + 1 - start) > budget:
+            yield range(start, stop)
+            start, longest = stop, len(sequence)
+    if start < len(sequences):
+        yield range(start, len(sequences))
+
+
+def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """(n, longest) ids, padded on the right: a causal model never looks there, so no mask is needed."""
+    width = max(map(len, sequences))
+    rows = [[*sequence, *[0] * (width - len(sequence))] for sequence in sequences]
+    return torch.tensor(rows, device=device)
+
+
+def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt], cache: DynamicCache) -> Tensor:
+    """(n, V) logits after the last token of each prompt; keys and values of all go into `cache`."""
+    ends = torch.tensor([len(prompt) - 1 for prompt in prompts], device=model.device)
+    kept, index = ends.unique(return_inverse=True)
+    ids = padded(prompts, model.device)
+    logits: Tensor = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=kept).logits
+    return logits[torch.arange(len(prompts), device=model.device), index]
+
+
+@torch.no_grad()
+def decoder_for(model: PreTrainedModel, budget: int) -> Decoder:
+    """The fast decoder if it agrees with the model's plain forward pass on a probe, or the slow one.
+
+    Raises:
+        UsageError: Neither does: this is no model that can generate token by token.
+    """
+    reasons = []
+    for kind in (JointDecoder, SeparateDecoder):
+        decoder = kind(model, budget)
+        try:
+            problem = _disagreement(decoder)
+        except Exception as error:  # whatever an unknown architecture raises, it does not fit
+            problem = f"{type(error).__name__}: {error}"
+        decoder.clear()
+        if problem is None:
+            return decoder
+        reasons.append(f"{kind.__name__}: {problem}")
+    raise UsageError(
+        f"{type(model).__name__} cannot generate token by token ({'; '.join(reasons)}); "
+        "give a causal language model of transformers"
+    )
+
+
+def _disagreement(decoder: Decoder) -> str | None:
+    """What is wrong with the decoder's logits for three lanes of two prompts, if anything."""
+    model = decoder.model
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    a, b = ([(7 * i + k) % vocabulary for i in range(5)] for k in (1, 2))
+    whole_a, whole_b = (
+        model(torch.tensor([ids], device=model.device), use_cache=False).logits[0] for ids in (a, b)
+    )
+    got = [decoder.prefill([tuple(a[:3]), tuple(b[:2])], [2, 1])]
+    got += [decoder.decode([a[i], a[i], b[i - 1]]) for i in (3, 4)]
+    want = [torch.stack([whole_a[i], whole_a[i], whole_b[i - 1]]) for i in (2, 3, 4)]
+    tolerance = 1e-3 if whole_a.dtype == torch.float32 else 0.1
+    difference = max(float((g - w).abs().max()) for g, w in zip(got, want, strict=True))
+    if not difference <= tolerance * max(float(w.abs().max()) for w in want):
+        return f"its logits are {difference:.2g} off those of a plain forward pass"
+    if isinstance(decoder, JointDecoder):
+        return decoder.cache.misfit(model.config.get_text_config())
+    return None

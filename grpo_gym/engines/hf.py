@@ -1,0 +1,202 @@
+"""Sampling from a transformers model in this process, with a batch that lanes join and leave."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grpo_gym.engines.base import Engine, Request
+from grpo_gym.engines.decoders import chunks, decoder_for, padded
+from grpo_gym.engines.draw import draw
+from grpo_gym.engines.lanes import Lane, unique_ids
+from grpo_gym.engines.weights import load_weights
+from grpo_gym.errors import UsageError
+from grpo_gym.types import Completion, FloatArray
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class HFEngine(Engine):
+    """A causal language model of transformers as an engine.
+
+    A lane's random draws come from its request's seed and the token's index alone, so its tokens do not
+    depend on what else is in the batch, on the order of submission, or on when it joined (up to the
+    rounding of sums of floats). Log-probs are of the distribution really sampled from, in float32.
+
+    The model may be the very module that a learner trains: it runs in eval mode without gradients, and
+    is left in the mode it was found in. Its weights may change between steps only while the engine is
+    not busy.
+
+    Args:
+        model: on its device and in its dtype.
+        tokenizer: needed only for stop strings.
+        max_lanes: most requests to advance at once; the others wait their turn.
+        prefill_tokens: most tokens, padding included, to encode at once; a longer one goes alone.
+        context_length: most tokens of prompt and completion; by default what the model can take.
+
+    Raises:
+        UsageError: An option makes no sense, or the model cannot generate token by token.
+    """
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        *,
+        max_lanes: int = 256,
+        prefill_tokens: int = 8192,
+        context_length: int | None = None,
+    ) -> None:
+        for name, value in (("max_lanes", max_lanes), ("prefill_tokens", prefill_tokens)):
+            if value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+        most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if context_length is None and most is None:
+            raise UsageError(f"{type(model).__name__} names no limit: pass context_length")
+        if most is not None and context_length is not None and context_length > most:
+            raise UsageError(f"context_length is {context_length}, but the model ends at {most}")
+        self.model = model
+        self.version = 0
+        self.context_length = int(context_length or most)
+        self.max_lanes = max_lanes
+        self._tokenizer = tokenizer
+        self._prefill_tokens = prefill_tokens
+        self._queue: deque[Lane] = deque()
+        self._running: list[Lane] = []
+        with evaluating(model):
+            self._decoder = decoder_for(model, prefill_tokens)
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """See `Engine.submit`. Equal prompts that are admitted together are encoded once."""
+        unique_ids(requests, {lane.request.id for lane in (*self._queue, *self._running)})
+        self._queue += [Lane(r, self.context_length, self._tokenizer) for r in requests]
+
+    @torch.no_grad()
+    def step(self) -> list[tuple[int, Completion]]:
+        """See `Engine.step`.
+
+        Raises:
+            FloatingPointError: The model's logits are nan or infinite. Every request is dropped.
+        """
+        done = []
+        try:
+            with evaluating(self.model):
+                if self._running:
+                    logits = self._decoder.decode([lane.token_ids[-1] for lane in self._running])
+                    done += self._take(0, logits)
+                if self._queue and len(self._running) < self.max_lanes:
+                    first = len(self._running)
+                    done += self._take(first, self._admit())
+        except BaseException:
+            self.abort()
+            raise
+        return done
+
+    @property
+    def busy(self) -> bool:
+        """See `Engine.busy`."""
+        return bool(self._queue or self._running)
+
+    def abort(self) -> None:
+        """See `Engine.abort`."""
+        self._queue.clear()
+        self._running.clear()
+        self._decoder.clear()
+
+    def load(self, state: Mapping[str, Tensor], version: int) -> None:
+        """See `Engine.load`. Tensors that are the model's own memory are not copied.
+
+        Raises:
+            UsageError: Requests are in flight, whose completions would mix two policies; or names or
+                shapes differ from the model's.
+        """
+        if self.busy:
+            raise UsageError(
+                f"{len(self._queue) + len(self._running)} requests are in flight; finish or abort them "
+                "before loading weights"
+            )
+        load_weights(self.model, state)
+        self._decoder.clear()
+        self.version = version
+
+    @torch.no_grad()
+    def score(
+        self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
+    ) -> list[FloatArray]:
+        """See `Engine.score`; temperature 0 counts as 1, as for sampling."""
+        scores: list[FloatArray] = []
+        with evaluating(self.model):
+            for chunk in chunks(sequences, self._prefill_tokens):
+                chosen = [sequences[i] for i in chunk]
+                ids = padded(chosen, self.model.device)
+                logits = self.model(ids, use_cache=False).logits
+                for row, sequence in enumerate(chosen):
+                    scores.append(_scores(logits[row], ids[row], len(sequence), temperature))
+        return scores
+
+    def close(self) -> None:
+        """Drop every request and the cache."""
+        self.abort()
+
+    def _admit(self) -> Tensor:
+        """Move lanes from the queue into the batch, those with equal prompts together."""
+        groups: dict[tuple[int, ...], list[Lane]] = {}
+        for _ in range(min(len(self._queue), self.max_lanes - len(self._running))):
+            lane = self._queue.popleft()
+            groups.setdefault(lane.request.prompt_ids, []).append(lane)
+        prompts = sorted(groups, key=len)
+        self._running += [lane for prompt in prompts for lane in groups[prompt]]
+        return self._decoder.prefill(prompts, [len(groups[prompt]) for prompt in prompts])
+
+    def _take(self, first: int, logits: Tensor) -> list[tuple[int, Completion]]:
+        """Draw a token for every lane from `first` on; let go of those that end."""
+        lanes = self._running[first:]
+        drawn = draw(
+            logits,
+            [lane.request.sampling for lane in lanes],
+            [lane.uniform() for lane in lanes],
+        )
+        ended = []
+        for row, lane in enumerate(lanes):
+            count = lane.request.sampling.top_logprobs
+            if count and drawn.top_ids and drawn.top_logprobs:
+                lane.top.append((drawn.top_ids[row][:count], drawn.top_logprobs[row][:count]))
+            reason = lane.append(drawn.ids[row], drawn.logprobs[row])
+            if reason:
+                ended.append(
+                    (first + row, (lane.request.id, lane.completion(reason, self.version)))
+                )
+        for row, _ in reversed(ended):
+            self._running[row] = self._running[-1]
+            self._running.pop()
+            self._decoder.leave(row)
+        return [answer for _, answer in ended]
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Put `model` into eval mode within, and each of its parts back into its own mode after."""
+    training = [module for module in model.modules() if module.training] if model.training else []
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _scores(logits: Tensor, ids: Tensor, length: int, temperature: float) -> FloatArray:
+    """(length - 1,) log-probs of ids[1:length], a slice at a time: float32 copies are large."""
+    parts = [np.empty(0)]
+    for start in range(0, length - 1, 256):
+        stop = min(start + 256, length - 1)
+        logprobs = (logits[start:stop].float() / (temperature or 1.0)).log_softmax(-1)
+        chosen = logprobs.gather(1, ids[start + 1 : stop + 1].unsqueeze(1)).squeeze(1)
+        parts.append(chosen.double().cpu().numpy())
+    return np.concatenate(parts)

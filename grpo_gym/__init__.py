@@ -1,4 +1,4 @@
-"""grpo_gym: tasks with verifiable rewards as Gymnasium environments, and the GRPO family as values."""
+"""Tasks with verifiable rewards as Gymnasium environments, and the GRPO family as values."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -32,9 +32,10 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
     `observe`, what the model sees first, and `respond`, what an action brings. `solution` gives the
     winning actions, so that the contract in `grpo_gym.testing` can prove that they win.
 
-    State of one episode may live in attributes of `self`, when `observe` sets them anew: it is called
-    once at each reset. `self.task` is the task in play, `self.turn` counts the actions taken and
-    `self.conversation` holds every message so far. Draw random numbers from `self.np_random` only.
+    State of one episode may live in attributes of `self`, when `observe` sets them anew: it is
+    called once at each reset. `self.task` is the task in play, `self.turn` counts the actions taken
+    and `self.conversation` holds every message so far. Draw random numbers from `self.np_random`
+    only.
 
     Args:
         tasks: where tasks come from; by default `default_tasks()`.
@@ -84,7 +85,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         raise UsageError(f"{type(self).__name__} has no tasks of its own: pass tasks=")
 
     def observe(self, task: Task) -> Observation:
-        """Hook: the first observation; by default the system prompt, if any, and the task's prompt."""
+        """Hook: the first observation; by default the system prompt and the task's prompt."""
         user = Message(role="user", content=task.prompt)
         if not self.system_prompt:
             return (user,)
@@ -102,7 +103,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         return (task.answer,)
 
     def mistakes(self, task: Task, rng: np.random.Generator) -> tuple[str, ...]:
-        """Hook: plausible actions in the right format that fail, one per turn; () for none known."""
+        """Hook: plausible actions in the right format that fail, one per turn; () for none."""
         return ()
 
     def reset(
@@ -112,7 +113,8 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
 
         Args:
             seed: seeds `self.np_random`, which alone decides which task is drawn.
-            options: "task_id" plays that task; "split" draws from that split instead of the default.
+            options: "task_id" plays that task; "split" draws from that split instead of the
+                default.
 
         Returns:
             The first messages, and an info with "task_id".
@@ -131,9 +133,9 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         """Take one action, any text.
 
         Returns:
-            The new messages, the reward (nan where it cannot be scored), terminated, truncated, and an
-            info with "task_id" and "reward_components"; "success" when the episode ends; "truncation",
-            the name of the limit, when it was cut.
+            The new messages, the reward (nan where it cannot be scored), terminated, truncated, and
+            an info with "task_id" and "reward_components"; "success" when the episode ends;
+            "truncation", the name of the limit, when it was cut.
 
         Raises:
             ResetNeeded: The episode has ended, or has not begun.
@@ -159,7 +161,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
             info |= {"success": False, "truncation": "max_turns"}
         return observation, float(reply.reward), False, self._over, info
 
-    def render(self) -> str:  # type: ignore[override]
+    def render(self) -> str:
         """The conversation so far, as text."""
         return "\n".join(f"[{m['role']}] {m['content']}" for m in self.conversation)
 

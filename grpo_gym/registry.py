@@ -92,7 +92,8 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     """Build an environment.
 
     Args:
-        id: a registered id; "module:namespace/Name-v0", whose module registers it; or "module:Class".
+        id: a registered id; "module:namespace/Name-v0", whose module registers it; or
+            "module:Class".
         **kwargs: arguments of the environment.
 
     Raises:
@@ -141,7 +142,7 @@ def make_agent(name: str, **kwargs: Any) -> "Agent":
 
 @cache
 def _plugins(group: str, builtin: str) -> tuple[ModuleType, ...]:
-    """The modules of an entry-point group; the built-in one also from a checkout that is not installed."""
+    """The modules of an entry-point group; the built-in one also from a bare checkout."""
     modules = []
     points = {point.value: point.name for point in entry_points(group=group)}
     for value, name in ({builtin: "builtin"} | points).items():
@@ -197,11 +198,12 @@ def _check_arguments(
     what: str, function: Callable[..., Any], kwargs: dict[str, Any], extra: Iterable[str] = ()
 ) -> None:
     accepted = _accepted(function)
-    unknown = [] if accepted is None else sorted(set(kwargs) - {*accepted, *extra})
+    if accepted is None:
+        return
+    unknown = sorted(set(kwargs) - {*accepted, *extra})
     if unknown:
-        raise UsageError(
-            f"{what} has no argument {', '.join(unknown)}; it takes {', '.join(accepted or ['none'])}"
-        )
+        takes = ", ".join(accepted) or "none"
+        raise UsageError(f"{what} has no argument {', '.join(unknown)}; it takes {takes}")
 
 
 def _accepted(function: Callable[..., Any]) -> list[str] | None:
@@ -224,6 +226,9 @@ def _accepted(function: Callable[..., Any]) -> list[str] | None:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     """A clause that names the nearest known names."""
+    # An id is also known by its bare name: "copy" means "grpo_gym/Copy-v0".
     known = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-    return f"; nearest: {', '.join(known[key] for key in near)}" if near else ""
+    known |= {key.rpartition("/")[2].rpartition("-v")[0]: value for key, value in known.items()}
+    near = difflib.get_close_matches(name.lower(), filter(None, known), n=3, cutoff=0.5)
+    found = dict.fromkeys(known[key] for key in near)
+    return f"; nearest: {', '.join(found)}" if found else ""

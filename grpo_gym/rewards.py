@@ -11,7 +11,8 @@ class Score:
     """A verdict on one completion or episode.
 
     Attributes:
-        value: the reward; nan where it cannot be scored (such a rollout leaves the baseline, it is not 0).
+        value: the reward; nan where it cannot be scored (such a rollout leaves the baseline, it is
+            not 0).
         success: whether the task was solved. A bonus for the format alone is no success.
         components: named parts of the reward and other numbers worth logging.
     """
@@ -28,12 +29,12 @@ class Score:
 
 
 Verifier = Callable[[str, str], Score | float]
-"""Grades a completion against a reference; a plain number counts as solved when it is at least 1."""
+"""Grades a completion against a reference; a plain number of at least 1 counts as solved."""
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """One named function of a rubric. Weight 0 makes it a metric: logged, never part of the reward."""
+    """One named function of a rubric. With weight 0 it is logged, but no part of the reward."""
 
     name: str
     verifier: Verifier
@@ -44,8 +45,8 @@ class Criterion:
 class Rubric:
     """A weighted sum of criteria; itself a verifier.
 
-    The first criterion decides success, so that a bonus for the format never counts as a solved task.
-    A criterion that says nan makes the whole score nan, unless its weight is 0.
+    The first criterion decides success, so that a bonus for the format never counts as a solved
+    task. A criterion that says nan makes the whole score nan, unless its weight is 0.
 
     Raises:
         UsageError: There is no criterion, or two have the same name.

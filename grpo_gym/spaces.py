@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from grpo_gym.types import Message
 
-# Alphabets that `sample` draws from: enough variety to surprise a parser, every character encodable.
+# Alphabets that `sample` draws from: enough to surprise a parser, every character encodable.
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz 0123456789",
     "{}[]()<>\\\"'`$#|/+-*=.,:;\n\t",
@@ -18,7 +18,8 @@ _ALPHABETS = (
 class Text(spaces.Text):
     """Any unicode string, the empty one and lone surrogates included.
 
-    `gymnasium.spaces.Text` lists the characters it allows and a greatest length; this one allows all.
+    `gymnasium.spaces.Text` lists the characters it allows and a greatest length; this one allows
+    all.
     """
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
@@ -50,7 +51,11 @@ class Text(spaces.Text):
 
 
 class Messages(spaces.Space[tuple[Message, ...]]):
-    """A tuple of chat messages: dicts with string `role` and `content`; `name`, `tool_calls` and `tool_call_id` may be there."""
+    """A tuple of chat messages.
+
+    A message is a dict with string `role` and `content`; of other keys, only `name`, `tool_calls`
+    and `tool_call_id` may be there.
+    """
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(seed=seed)
@@ -87,7 +92,7 @@ _OPTIONAL = {"name": str, "tool_calls": list, "tool_call_id": str}
 
 
 def is_message(x: object) -> bool:
-    """Whether `x` is a dict with string `role` and `content`, and otherwise only the tool fields."""
+    """Whether `x` is a dict with string `role` and `content`, and no more than the tool fields."""
     return (
         isinstance(x, dict)
         and isinstance(x.get("role"), str)

@@ -55,9 +55,9 @@ _SEEDS = 2**31
 class ProceduralTasks:
     """Endless tasks from a function of a random generator.
 
-    A task's id is its split and its seed, as in "train-123", and the task is a pure function of its id.
-    The splits use different random streams. In a small problem space two seeds may well give the same
-    problem; the streams never coincide.
+    A task's id is its split and its seed, as in "train-123", and the task is a pure function of its
+    id. The splits use different random streams. In a small problem space two seeds may well give
+    the same problem; the streams never coincide.
 
     Attributes:
         make: builds a problem from a generator, and from nothing else.

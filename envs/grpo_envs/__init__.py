@@ -25,3 +25,11 @@ register(
     source="procedural",
     summary="Say the word that was asked for; learnt in seconds.",
 )
+
+register(
+    "grpo_gym/GSM8K-v0",
+    "grpo_envs.math.gsm8k:GSM8KEnv",
+    verifier="verifiers.math",
+    source="JSONL files, or a Hugging Face data set",
+    summary="Solve a grade-school word problem and box the answer.",
+)

@@ -1,5 +1,6 @@
-"""For those who write environments: the contract as tests, and small fakes to learn on."""
+"""For those who write environments: the contract, as tests and as a report, and a small fake."""
 
+from grpo_gym.testing.contract import EnvContract, Outcome, Report, check_environment
 from grpo_gym.testing.copy import CopyEnv
 
-__all__ = ["CopyEnv"]
+__all__ = ["CopyEnv", "EnvContract", "Outcome", "Report", "check_environment"]

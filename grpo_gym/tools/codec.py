@@ -44,7 +44,7 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 @dataclass(frozen=True)
 class HermesCodec:
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write it."""
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the form of Hermes and Qwen."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """The form of a call, and one JSON schema a line."""

@@ -16,9 +16,10 @@ from grpo_gym.types import Message, Observation
 class ToolEnv(TextEnv):
     """A text environment with tools: methods marked `@tool`, and those passed as `tools=`.
 
-    An action with calls brings one message of role "tool" for each, in order; a call that is malformed,
-    unclosed, unknown or wrongly typed is not run, and its message says why. An action without a call is
-    the final answer, which `grade` scores. What a tool raises is told to the model.
+    An action with calls brings one message of role "tool" for each, in order; a call that is
+    malformed, unclosed, unknown or wrongly typed is not run, and its message says why. An action
+    without a call is the final answer, which `grade` scores. What a tool raises is told to the
+    model.
 
     Args:
         tools: tools besides the methods.

@@ -1,4 +1,4 @@
-"""A typed function as a tool: its schema comes from its type hints, and its arguments are validated."""
+"""A typed function as a tool: its type hints make the schema and validate the arguments."""
 
 import inspect
 import json
@@ -98,7 +98,9 @@ def tool(function: Callable[..., Any]) -> Tool:
         if parameter.default is not parameter.empty:
             hint = NotRequired[Annotated[hint, pydantic.Field(default=parameter.default)]]
         fields[parameter.name] = hint
-    arguments = TypedDict(name, fields)  # type: ignore[operator]
+    # A typed dict, as a model's fields could clash with the model's own methods ("copy", "json").
+    make_type: Any = TypedDict
+    arguments = make_type(name, fields)
     arguments.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     return Tool(function, pydantic.TypeAdapter(arguments))
 

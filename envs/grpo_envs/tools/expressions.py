@@ -26,8 +26,8 @@ def evaluate(expression: str) -> Number:
     intermediate result are.
 
     Raises:
-        ValueError: The text is not such an expression, is too long, divides by zero, or has too large
-            a value on the way. The message is for whoever wrote the expression.
+        ValueError: The text is not such an expression, is too long, divides by zero, or has too
+            large a value on the way. The message is for whoever wrote the expression.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"an expression has at most {MAX_LENGTH} characters")

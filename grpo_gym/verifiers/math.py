@@ -2,8 +2,8 @@
 
 from grpo_gym.rewards import Score
 from grpo_gym.verifiers.extract import extract_answer
-from grpo_gym.verifiers.normalise import MAX_LENGTH, normalise
-from grpo_gym.verifiers.numbers import plain_number
+from grpo_gym.verifiers.normalise import MAX_LENGTH, join_commas, normalise
+from grpo_gym.verifiers.quantity import same_quantity, split_quantity
 from grpo_gym.verifiers.workers import WorkerDied, shared_pool
 
 WORKER = "grpo_gym.verifiers.worker"
@@ -24,10 +24,8 @@ def fast_verdict(answer: str, reference: str) -> bool | None:
         return True
     if len(answer) > MAX_LENGTH or len(reference) > MAX_LENGTH:
         return False
-    left, right = plain_number(answer), plain_number(reference)
-    if left is not None and right is not None:
-        return left == right
-    return None
+    left, right = (split_quantity(join_commas(text)) for text in (answer, reference))
+    return same_quantity(left, right)
 
 
 def verify_math(

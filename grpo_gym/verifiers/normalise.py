@@ -1,4 +1,8 @@
-"""One spelling for each answer: unicode, LaTeX dressing, full stops, thousands separators."""
+r"""One spelling for each answer: unicode, LaTeX dressing, thousands separators, full stops.
+
+Everything downstream reads plain ASCII LaTeX in which words stand in `\text{}`, spaces are single, and a
+command has one name.
+"""
 
 import re
 import unicodedata
@@ -6,85 +10,146 @@ import unicodedata
 MAX_LENGTH = 2_000
 """Longest answer that is read; nobody's final answer is longer."""
 
-MAX_DEPTH = 40
-"""Deepest nesting that is handed to a parser."""
-
 SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-",
-    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/",
-    "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ",
-    "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "′": "'", "“": '"', "”": '"',
-    "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "φ": r"\phi ",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "⁄": "/", "∕": "/", "×": r"\times ",
+    "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "𝜋": r"\pi ",
+    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∓": r"\mp ",
+    "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "º": r"^\circ ",
+    "℃": r"^\circ C", "∠": r"\angle ", "…": r"\ldots ", "≈": r"\approx ", "ℝ": r"\mathbb{R}",
+    "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "γ": r"\gamma ", "δ": r"\delta ", "λ": r"\lambda ", "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ",
+    "σ": r"\sigma ", "ρ": r"\rho ", "ε": r"\epsilon ", "′": "'", "’": "'", "“": '"', "”": '"',
+    "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ",
+    "⌉": r"\rceil ", "€": r"\text{euro}", "£": r"\text{pound}", "¥": r"\text{yen}", "¢": r"\text{cent}",
 }  # fmt: skip
-SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
-SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ"
+SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
+ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
+ROOT = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?|[A-Za-zπ]|\([^()]*\)|\{[^{}]*\})?")
 
-SPACES = re.compile(
-    r"\\(?:quad|qquad|enspace|thinspace|medspace|thickspace|hspace\{[^{}]*\})(?![A-Za-z])|\\[ ,;:!>]|~|\s+"
+# Longest names first, so that \dfrac is not read as \d followed by "frac".
+RENAMED = {
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
+    "leq": r"\le ", "leqslant": r"\le ", "geq": r"\ge ", "geqslant": r"\ge ", "neq": r"\ne ",
+    "lt": "<", "gt": ">", "ast": r"\cdot ", "degree": r"^\circ ", "degrees": r"^\circ ",
+    "varnothing": r"\emptyset ", "lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|",
+    "lbrack": "[", "rbrack": "]", "dots": r"\ldots ", "cdots": r"\ldots ", "arcsin": r"\arcsin ",
+    "varphi": r"\phi ", "varepsilon": r"\epsilon ", "wedge": r"\land ", "vee": r"\lor ",
+    "euro": r"\text{euro}", "pounds": r"\text{pound}", "percent": "%", "displaystyle": " ",
+    "textstyle": " ", "limits": "", "quad": " ", "qquad": " ", "thinspace": " ", "enspace": " ",
+    "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "",
+    "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "Biggl": "", "Biggr": "", "rm": " ",
+    "bf": " ", "it": " ", "nobreak": "", "hfill": " ", "newline": " ", "implies": r"\implies ",
+}  # fmt: skip
+COMMAND = re.compile(r"\\([A-Za-z]+)(\.(?![0-9]))?")
+STYLED = re.compile(
+    r"\\(?:text|textrm|textbf|textit|textnormal|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm"
+    r"|operatorname|mathop|emph|texttt|textsf|underline)\s*\*?\s*\{([^{}]*)\}"
 )
-DRESSING = re.compile(
-    r"\\(?:left|right|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|limits)(?![A-Za-z])\.?"
+BARE_CONTENT = re.compile(r"\s*(?:[A-Za-z]|[-+]?[\d.,/ ]+|\\[A-Za-z]+|\([A-Za-z]\)|[^A-Za-z]+)\s*")
+SPACES = re.compile(r"\\[ ,;:!>]|~|\s+")
+THIN = r"(?:\\[,;:!> ]|\{,\}|,\\!|[\u00a0\u2000-\u200a\u202f\u205f '’]|\\thinspace |\{\\,\})"
+THIN_GROUPS = re.compile(rf"(?<![\d.,])(\d{{1,3}})((?:{THIN}\d{{3}})+)(?!\d)")
+COMMA_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
+DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+OUTER = (
+    ("$$", "$$"),
+    ("$", "$"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+    ("**", "**"),
+    ("`", "`"),
+    ('"', '"'),
 )
-GROUPED = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:(?P<mark>\{,\}|,\\!|,|\\[,;: !]|[ \u00a0\u2009\u202f'])\d{3})(?:(?P=mark)\d{3})*(?![\d])"
-)
-ROOT = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
-ROOT_NAMES = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
 
 
 def plain_unicode(text: str) -> str:
-    """Unicode spellings of mathematics as LaTeX or ASCII."""
+    """Unicode spellings of mathematics as LaTeX; what has none as its compatibility form."""
 
     def root(match: re.Match[str]) -> str:
-        body = match[2][1:-1] if match[2][0] in "({" else match[2]
-        return f"{ROOT_NAMES[match[1]]}{{{body}}}"
+        body = match[2] or ""
+        return ROOTS[match[1]] + (f"{{{body.strip('(){}')}}}" if body else " ")
 
     text = ROOT.sub(root, text)
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda m: f"^{{{m[0].translate(SUPERSCRIPTS)}}}", text)
-    text = re.sub(r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SUBSCRIPTS)}}}", text)
-    out = []
-    for character in text:
-        if character in SYMBOLS:
-            out.append(SYMBOLS[character])
-        elif unicodedata.decomposition(character).startswith("<fraction>"):
-            top, _, bottom = unicodedata.normalize("NFKC", character).partition("⁄")
-            out.append(rf"\frac{{{top}}}{{{bottom}}}")
-        elif unicodedata.category(character) == "Cf":
-            continue  # zero-width and direction marks
-        else:
-            out.append(
-                unicodedata.normalize("NFKC", character) if ord(character) > 127 else character
-            )
-    return "".join(out)
+    text = raise_digits(text, SUPERSCRIPTS, "0123456789-+n", "^")
+    text = raise_digits(text, SUBSCRIPTS, "0123456789", "_")
+    return "".join(character if character < "\x7f" else spelled(character) for character in text)
 
 
-def join_thousands(text: str) -> str:
-    """Whole numbers without their thousands separators."""
-    return GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
+def raise_digits(text: str, digits: str, plain: str, mark: str) -> str:
+    """Unicode super- or subscripts as `mark{plain digits}`."""
+    table = str.maketrans(digits, plain)
+    return re.sub(f"[{digits}]+", lambda run: f"{mark}{{{run[0].translate(table)}}}", text)
+
+
+def spelled(character: str) -> str:
+    """One character beyond ASCII, spelled out."""
+    if character in SYMBOLS:
+        return SYMBOLS[character]
+    compatible = unicodedata.normalize("NFKC", character)
+    if unicodedata.decomposition(character).startswith("<fraction>"):
+        top, _, bottom = compatible.partition("⁄")
+        return rf"\frac{{{top}}}{{{bottom}}}"
+    if unicodedata.category(character) in ("Cf", "Cc"):  # zero-width and direction marks
+        return ""
+    return SYMBOLS.get(compatible, compatible)
+
+
+def rename(match: re.Match[str]) -> str:
+    r"""A command under its one name; the invisible delimiter in `\right.` goes with its command."""
+    name, dot = match[1], match[2] or ""
+    if name in ("left", "right"):
+        return ""
+    return RENAMED.get(name, match[0][: len(match[0]) - len(dot)]) + dot
+
+
+def unstyle(match: re.Match[str]) -> str:
+    r"""Styled mathematics without its style; styled words as `\text{words}`."""
+    content = match[1]
+    if BARE_CONTENT.fullmatch(content) and not re.fullmatch(r"\s*[A-Za-df-hj-z]\s*", content):
+        return f" {content.strip()} " if content.strip() else " "
+    return rf"\text{{{' '.join(content.split())}}}"
 
 
 def strip_outside(text: str) -> str:
-    """Without dollar signs, math delimiters, bold marks and the full stop around it."""
+    """Text without the dollars, delimiters, bold marks and full stops around it."""
     before = None
     while before != text:
         before = text
         text = text.strip()
-        for left, right in (
-            ("$$", "$$"),
-            ("$", "$"),
-            (r"\(", r"\)"),
-            (r"\[", r"\]"),
-            ("**", "**"),
-            ("`", "`"),
+        for left, right in OUTER:
+            if len(text) > len(left + right) and text.startswith(left) and text.endswith(right):
+                inside = text[len(left) : -len(right)]
+                if left not in inside:
+                    text = inside.strip()
+        if text.endswith((".", ",", ";", ":", "!")) and not text.endswith(
+            ("\\,", "\\;", "\\:", "\\!")
         ):
-            if (
-                len(text) >= len(left) + len(right)
-                and text.startswith(left)
-                and text.endswith(right)
-            ):
-                text = text[len(left) : -len(right)].strip()
-        text = text.rstrip(".,;:!").rstrip()
+            # A factorial is not an exclamation mark.
+            if not re.search(r"[\w)}]!$", text):
+                text = text[:-1]
     return text
+
+
+def collapse_brackets(text: str) -> str:
+    """Text without a second pair of round brackets around the same content: ((x)) becomes (x)."""
+    stack: list[int] = []
+    partner: dict[int, int] = {}
+    for index, character in enumerate(text):
+        if character == "(":
+            stack.append(index)
+        elif character == ")" and stack:
+            partner[stack.pop()] = index
+    drop: set[int] = set()
+    for opening, closing in partner.items():
+        if partner.get(opening + 1) == closing - 1:
+            drop |= {opening, closing}
+    return "".join(character for index, character in enumerate(text) if index not in drop)
+
+
+def join_commas(text: str) -> str:
+    """Text with 1,234 written as 1234."""
+    return COMMA_GROUPS.sub(lambda match: match[0].replace(",", ""), text)
 
 
 def normalise(text: str) -> str:
@@ -94,14 +159,18 @@ def normalise(text: str) -> str:
         text: an answer as written, without its box.
 
     Returns:
-        The answer in plain LaTeX; equal strings mean equal answers, different strings say nothing.
+        Plain ASCII LaTeX where possible. Equal strings mean equal answers; different ones say nothing yet.
     """
     text = strip_outside(text[: MAX_LENGTH + 1])
-    text = join_thousands(text)
+    text = THIN_GROUPS.sub(lambda match: match[1] + re.sub(r"\D", "", match[2]), text)
+    text = DECIMAL_COMMA.sub(".", text)
     text = plain_unicode(text)
-    text = DRESSING.sub("", text)
-    text = re.sub(r"\\[dt]frac(?![A-Za-z])", r"\\frac", text)
-    text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "%")
+    text = text.replace(r"\$", r"\text{dollar}").replace(r"\%", "%").replace(r"\#", "#")
+    text = re.sub(r"(?<![\d$])\$(?=\s*-?\d)(?=[^$]*$)", lambda _: r"\text{dollar}", text)
+    text = text.replace("$", " ")
+    text = re.sub(r"\\(?:hspace|vspace|phantom)\s*\{[^{}]*\}|\\(?:left|right)\s*\.", " ", text)
+    text = COMMAND.sub(rename, text)
+    text = STYLED.sub(unstyle, STYLED.sub(unstyle, text))
     text = SPACES.sub(" ", text)
-    text = strip_outside(text)
-    return text
+    text = collapse_brackets(text.replace("( ", "(").replace(" )", ")"))
+    return strip_outside(text)

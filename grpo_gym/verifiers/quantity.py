@@ -1,0 +1,210 @@
+"""Numbers with a unit: the exact fast path of the math verifier, no parser needed."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from grpo_gym.verifiers.units import DEGREE, PERCENT, SCALES, Unit, read_unit
+
+MAX_DIGITS = 200
+MIN_SIGNIFICANT = 6
+"""Digits a decimal needs to stand for a number that is written exactly, such as 1/3 or the root of 2."""
+
+DECIMAL = re.compile(
+    r"(?P<sign>[+-]?) ?(?P<digits>\d+\.?\d*|\.\d+)(?:(?P<e>[eE])(?P<power>[+-]?\d{1,4}))?"
+)
+FRACTION = re.compile(
+    r"(?P<sign>[+-]?) ?(?P<whole>\d+(?: (?=\d)| ?(?=\\frac)))?"
+    r"(?:\\frac ?(?:\{ ?(?P<inner>[+-]?) ?(?P<top>\d+) ?\}|(?P<top1>\d)) ?"
+    r"(?:\{ ?(?P<bottom>\d+) ?\}|(?P<bottom1>\d))|(?P<left>\d+) ?/ ?(?P<right>\d+))"
+)
+REPEATING = re.compile(
+    r"(?P<sign>[+-]?) ?(?P<fixed>\d*\.\d*)\\(?:overline|bar|dot) ?\{?(?P<cycle>\d+)\}?"
+)
+POWER_OF_TEN = re.compile(
+    r"(?P<number>.*\d) ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{ ?(?P<braced>[+-]?\d{1,4}) ?\}|(?P<bare>\d))"
+)
+
+CURRENCY = re.compile(
+    r"(?P<sign>[+-]?) ?\\text\{ ?(?P<unit>dollar|euro|pound|yen|cent|usd|USD) ?\} ?(?P<rest>.*)"
+)
+DEGREES = re.compile(
+    r"(?P<rest>.*?) ?\^ ?\{? ?\\circ ?\}? ?(?:\\text\{ ?(?P<styled>[CF]) ?\}|(?P<bare>[CF]))?"
+)
+WORDS = re.compile(
+    r"(?P<rest>.*?[^ \\{]) ?(?P<unit>\\text\{[^{}]*\}(?: ?(?:\^ ?\{? ?\d ?\}?|/|\\cdot|\\text\{[^{}]*\}))*)"
+)
+BARE_WORDS = re.compile(
+    r"(?P<rest>[+-]?.*[\d}]) ?(?<![\\A-Za-z])(?P<unit>(?<= )[A-Za-z](?: ?\^ ?\{?[23]\}?)?(?: ?/ ?[A-Za-z]+)?"
+    r"|[A-Za-z]{2,}[A-Za-z /'^{}23]*)"
+)
+SCALED = re.compile(rf"(?P<scale>{'|'.join(SCALES)})s?\b ?(?P<rest>.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An answer split into its body and its unit.
+
+    Attributes:
+        body: what is left of the answer without its unit.
+        unit: the unit, if one is written.
+        scale: what a scale word such as "million" multiplies the body by.
+    """
+
+    body: str
+    unit: Unit | None = None
+    scale: Fraction = Fraction(1)
+
+
+def plain_decimal(text: str) -> Fraction | None:
+    """The exact value of an integer or a decimal, 1.5e3 included; None if the text is anything else.
+
+    "2e-3" is not read so: it may be two times Euler's number, less three.
+    """
+    match = DECIMAL.fullmatch(text) if len(text) <= MAX_DIGITS else None
+    if match is None:
+        return None
+    power = match["power"]
+    if (
+        match["e"] == "e"
+        and power[0] in "+-"
+        and "." not in match["digits"]
+        and match["digits"] != "1"
+    ):
+        return None
+    value = Fraction(match["digits"].rstrip(".")) * Fraction(10) ** int(power or 0)
+    return -value if match["sign"] == "-" else value
+
+
+def plain_number(text: str) -> Fraction | None:
+    r"""The exact value of a plain number; None if the text is anything else.
+
+    Integers, decimals, fractions of integers (`1/2`, `\frac{1}{2}`, `\frac12`), mixed numbers,
+    repeating decimals and multiples of powers of ten count as plain.
+
+    Args:
+        text: a normalised answer without its unit.
+    """
+    if len(text) > 2 * MAX_DIGITS:
+        return None
+    if (value := plain_decimal(text)) is not None:
+        return value
+    if match := FRACTION.fullmatch(text):
+        bottom = int(match["bottom"] or match["bottom1"] or match["right"])
+        if bottom == 0 or (match["whole"] and match["inner"]):
+            return None
+        top = int(match["top"] or match["top1"] or match["left"])
+        value = int(match["whole"] or 0) + Fraction(-top if match["inner"] == "-" else top, bottom)
+        return -value if match["sign"] == "-" else value
+    if match := REPEATING.fullmatch(text):
+        fixed, cycle = match["fixed"], match["cycle"]
+        places = len(fixed.partition(".")[2])
+        tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
+        value = Fraction(fixed if fixed != "." else "0") + tail
+        return -value if match["sign"] == "-" else value
+    if match := POWER_OF_TEN.fullmatch(text):
+        number = plain_decimal(match["number"])
+        return (
+            None
+            if number is None
+            else number * Fraction(10) ** int(match["braced"] or match["bare"])
+        )
+    return None
+
+
+def split_quantity(text: str) -> Quantity:
+    """A normalised answer as body and unit; without a unit where none is certain."""
+    if text.endswith("%"):
+        return Quantity(text[:-1].rstrip(), read_unit(PERCENT))
+    if match := CURRENCY.fullmatch(text):
+        inner = split_quantity(match["rest"])
+        if inner.unit is None:
+            return Quantity(
+                match["sign"] + inner.body, read_unit(match["unit"].lower()), inner.scale
+            )
+        return Quantity(text)
+    if (match := DEGREES.fullmatch(text)) and "\\circ" not in match["rest"]:
+        kind = {None: DEGREE, "C": "celsius", "F": "fahrenheit"}[match["styled"] or match["bare"]]
+        return Quantity(match["rest"], read_unit(kind))
+    if match := WORDS.fullmatch(text):
+        phrase = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", match["unit"])
+        return with_unit(text, match["rest"], phrase)
+    if (match := BARE_WORDS.fullmatch(text)) and plain_number(match["rest"].rstrip()) is not None:
+        return with_unit(text, match["rest"], match["unit"])
+    return Quantity(text)
+
+
+def with_unit(text: str, body: str, phrase: str) -> Quantity:
+    """The quantity that a body and a trailing phrase make; all of the text is body if the phrase is no unit."""
+    body, phrase, scale = body.rstrip(), phrase.strip(), Fraction(1)
+    if match := SCALED.match(phrase):
+        scale, phrase = Fraction(SCALES[match["scale"].lower()]), match["rest"].strip()
+        if not phrase:
+            return Quantity(body, None, scale)
+    unit = read_unit(phrase)
+    return Quantity(text) if unit is None else Quantity(body, unit, scale)
+
+
+def units_agree(answer: Unit | None, reference: Unit | None) -> bool:
+    """Whether two units can name the same quantity; a unit that is not written agrees with any."""
+    return answer is None or reference is None or answer.dimension == reference.dimension
+
+
+def readings(
+    value: Fraction, other: Fraction, unit: Unit | None, other_unit: Unit | None
+) -> set[Fraction]:
+    """What a value may stand for beside another: as written, or, of a percentage, its hundredth.
+
+    A percent sign may be left out or added where the number is at least 1: 12% is 12 and 0.12, but 0.5% is
+    not 0.5.
+    """
+    if unit is not None and other_unit is not None:
+        return {value * unit.factor}
+    if unit is not None and unit.name == PERCENT:
+        return {value / 100, value} if abs(other) >= 1 else {value / 100}
+    return {value}
+
+
+def same_quantity(answer: Quantity, reference: Quantity) -> bool | None:
+    """Whether two plain quantities are equal, exactly; None where either is not plain.
+
+    A decimal stands for exactly itself, so two numbers that differ in any digit differ; only against a
+    fraction may it be rounded, to at least six significant digits.
+    """
+    left, right = plain_number(answer.body), plain_number(reference.body)
+    if left is None or right is None:
+        return None
+    left, right = left * answer.scale, right * reference.scale
+    if not units_agree(answer.unit, reference.unit):
+        return False
+    lefts = readings(left, right, answer.unit, reference.unit)
+    rights = readings(right, left, reference.unit, answer.unit)
+    if lefts & rights:
+        return True
+    if answer.unit == reference.unit and answer.scale == reference.scale == 1:
+        return rounds_to(answer.body, right, reference.body) or rounds_to(
+            reference.body, left, answer.body
+        )
+    return False
+
+
+def rounds_to(decimal: str, exact: Fraction, written: str) -> bool:
+    """Whether `decimal` is `exact` rounded (or cut, one digit later) to six or more significant digits.
+
+    Args:
+        decimal: a decimal as written; anything else is False.
+        exact: the other value.
+        written: how the other value is written; if as a decimal, it stands for itself and this is False.
+    """
+    if "." not in decimal or plain_decimal(written) is not None:
+        return False
+    value = plain_decimal(decimal)
+    if value is None or "e" in decimal.lower():
+        return False
+    digits = decimal.lstrip("+- ")
+    significant = len(digits.replace(".", "").lstrip("0"))
+    last_place = Fraction(1, 10 ** len(digits.partition(".")[2]))
+    gap = abs(value - exact)
+    return (significant >= MIN_SIGNIFICANT and gap <= last_place / 2) or (
+        significant > MIN_SIGNIFICANT and gap < last_place and abs(value) < abs(exact)
+    )

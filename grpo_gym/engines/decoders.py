@@ -55,11 +55,11 @@ class JointDecoder(Decoder):
         """See `Decoder.prefill`."""
         parts = []
         for chunk in chunks(prompts, self.budget):
-            chosen = prompts[chunk.start : chunk.stop]
-            sources = [i for i, n in enumerate(copies[chunk.start : chunk.stop]) for _ in range(n)]
+            chosen, counts = (x[chunk.start : chunk.stop] for x in (prompts, copies))
             encoded = DynamicCache()
-            parts.append(last_logits(self.model, chosen, encoded)[sources])
-            self.cache.join(encoded, sources, [len(chosen[i]) for i in sources])
+            logits = last_logits(self.model, chosen, encoded)
+            parts.append(logits.repeat_interleave(torch.tensor(counts, device=logits.device), 0))
+            self.cache.join(encoded, list(map(len, chosen)), counts)
         return torch.cat(parts)
 
     def decode(self, token_ids: Sequence[int]) -> Tensor:
@@ -135,9 +135,9 @@ def chunks(sequences: Sequence[Sequence[int]], budget: int) -> Iterator[range]:
 
 
 def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """(n, longest) ids, padded on the right: a causal model never looks there, so no mask is needed."""
+    """(n, longest) ids, the last repeated on the right: causal models need no mask for that."""
     width = max(map(len, sequences))
-    rows = [[*sequence, *[0] * (width - len(sequence))] for sequence in sequences]
+    rows = [[*sequence, *sequence[-1:] * (width - len(sequence))] for sequence in sequences]
     return torch.tensor(rows, device=device)
 
 

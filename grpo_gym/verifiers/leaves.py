@@ -62,7 +62,7 @@ def tree(text: str) -> Node | None:
 def parsed(text: str) -> list[Any]:
     """What math-verify reads in an answer, remembered: a group of completions shares its reference."""
     found: list[Any] = parse(
-        rf"\boxed{{{text}}}",
+        r"\boxed{" + text.replace(r"\cr ", r"\\") + "}",
         extraction_config=[LatexExtractionConfig(boxed_match_priority=0)],
         fallback_mode="no_fallback",
         parsing_timeout=None,

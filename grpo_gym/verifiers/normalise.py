@@ -122,6 +122,7 @@ def strip_outside(text: str) -> str:
                 inside = text[len(left) : -len(right)]
                 if left not in inside:
                     text = inside.strip()
+        text = text.removesuffix(r"\cr").rstrip()
         if text.endswith((".", ",", ";", ":", "!")) and not text.endswith(
             ("\\,", "\\;", "\\:", "\\!")
         ):
@@ -162,6 +163,7 @@ def normalise(text: str) -> str:
         Plain ASCII LaTeX where possible. Equal strings mean equal answers; different ones say nothing yet.
     """
     text = strip_outside(text[: MAX_LENGTH + 1])
+    text = text.replace("\\\\", r"\cr ")
     text = THIN_GROUPS.sub(lambda match: match[1] + re.sub(r"\D", "", match[2]), text)
     text = DECIMAL_COMMA.sub(".", text)
     text = plain_unicode(text)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from grpo_gym.verifiers.units import DEGREE, PERCENT, SCALES, Unit, read_unit
+from grpo_gym.verifiers.units import DEGREE, JOINING, PERCENT, SCALES, SHORTHAND, UNITS, Unit, read_unit, singular
 
 MAX_DIGITS = 200
 MIN_SIGNIFICANT = 6
@@ -28,16 +28,13 @@ POWER_OF_TEN = re.compile(
 CURRENCY = re.compile(
     r"(?P<sign>[+-]?) ?\\text\{ ?(?P<unit>dollar|euro|pound|yen|cent|usd|USD) ?\} ?(?P<rest>.*)"
 )
-DEGREES = re.compile(
-    r"(?P<rest>.*?) ?\^ ?\{? ?\\circ ?\}? ?(?:\\text\{ ?(?P<styled>[CF]) ?\}|(?P<bare>[CF]))?"
+DEGREES = re.compile(r" ?\^ ?\{? ?\\circ ?\}? ?(?:\\text\{ ?(?P<styled>[CF]) ?\}|(?P<bare>[CF]))?")
+FUNCTION = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
+STYLED_UNIT = re.compile(r"(?:\\text\{[^{}]*\}|\^ ?\{? ?\d ?\}?|[ /*]|\\cdot)+")
+NUMERAL = re.compile(
+    r"[+-]? ?(?:(?:\d[\d.,/ ]*)?\\frac ?(?:\{[^{}]*\}|\d) ?(?:\{[^{}]*\}|\d) ?|[\d.][\d.,/ ]*)"
 )
-WORDS = re.compile(
-    r"(?P<rest>.*?[^ \\{]) ?(?P<unit>\\text\{[^{}]*\}(?: ?(?:\^ ?\{? ?\d ?\}?|/|\\cdot|\\text\{[^{}]*\}))*)"
-)
-BARE_WORDS = re.compile(
-    r"(?P<rest>[+-]?.*[\d}]) ?(?<![\\A-Za-z])(?P<unit>(?<= )[A-Za-z](?: ?\^ ?\{?[23]\}?)?(?: ?/ ?[A-Za-z]+)?"
-    r"|[A-Za-z]{2,}[A-Za-z /'^{}23]*)"
-)
+BARE_UNIT = re.compile(r"[A-Za-z][A-Za-z /'^{}23]*")
 SCALED = re.compile(rf"(?P<scale>{'|'.join(SCALES)})s?\b ?(?P<rest>.*)", re.IGNORECASE)
 
 
@@ -123,15 +120,31 @@ def split_quantity(text: str) -> Quantity:
                 match["sign"] + inner.body, read_unit(match["unit"].lower()), inner.scale
             )
         return Quantity(text)
-    if (match := DEGREES.fullmatch(text)) and "\\circ" not in match["rest"]:
+    mark = text.find("^")
+    if mark > 0 and (match := DEGREES.fullmatch(text, mark - (text[mark - 1] == " "))):
         kind = {None: DEGREE, "C": "celsius", "F": "fahrenheit"}[match["styled"] or match["bare"]]
-        return Quantity(match["rest"], read_unit(kind))
-    if match := WORDS.fullmatch(text):
-        phrase = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", match["unit"])
-        return with_unit(text, match["rest"], phrase)
-    if (match := BARE_WORDS.fullmatch(text)) and plain_number(match["rest"].rstrip()) is not None:
-        return with_unit(text, match["rest"], match["unit"])
+        if not FUNCTION.match(text):
+            return Quantity(text[:mark].rstrip(), read_unit(kind))
+    start = text.find("\\text{")
+    if start > 0 and STYLED_UNIT.fullmatch(text, start):
+        phrase = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text[start:])
+        return with_unit(text, text[:start], phrase)
+    if (match := NUMERAL.match(text)) and BARE_UNIT.fullmatch(text, match.end()):
+        phrase = text[match.end() :]
+        if is_bare_unit(phrase, match[0].endswith(" ")):
+            return with_unit(text, match[0], phrase)
     return Quantity(text)
+
+
+def is_bare_unit(phrase: str, spaced: bool) -> bool:
+    """Whether letters after a numeral, outside text, are a unit and not names it is multiplied by."""
+    words = re.findall("[A-Za-z]+", phrase)
+    known = all(
+        singular(word) in UNITS or word in SHORTHAND or word in JOINING or len(word) > 3
+        for word in words
+    )
+    joined = len(words[0]) > 1 and len(words[0]) < 4 and singular(words[0]) in UNITS
+    return known and (spaced or joined or words[0] in SHORTHAND)
 
 
 def with_unit(text: str, body: str, phrase: str) -> Quantity:

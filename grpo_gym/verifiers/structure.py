@@ -206,7 +206,7 @@ def interval(signs: list[str], sides: list[str]) -> Part | None:
 def bracketed(text: str, depth: int) -> Part | None:
     """A text that one pair of brackets encloses; None if there is no such pair."""
     if match := MATRIX.fullmatch(text):
-        rows = [row for row in re.split(r"\\\\", match[2]) if row.strip()]
+        rows = [row for row in re.split(r"\\cr(?![A-Za-z])", match[2]) if row.strip()]
         cells = [Group("row", tuple(Leaf(cell.strip()) for cell in row.split("&"))) for row in rows]
         kind = "determinant" if match[1] in ("vmatrix", "Vmatrix") else "matrix"
         return Group(kind, tuple(cells[:MAX_PARTS]))

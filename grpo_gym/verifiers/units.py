@@ -42,7 +42,7 @@ TELLING = frozenset(
     "except without excluding about either neither both unknown undefined infinite none solutions mod base "
     "th st nd rd negative positive where when while any all every some power".split()
 )
-WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+JOINING = frozenset({"per", "each", "a", "an", "the", "of", "in"})
 TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z][A-Za-z']*)|(?P<power>\^\s*\{?\s*(-?\d)\s*\}?)|(?P<over>/)|[-.*]|\\cdot)"
 )
@@ -109,7 +109,7 @@ def read_unit(text: str) -> Unit | None:
         lowered = word.lower()
         if lowered in TELLING or len(word) > 20:
             return None
-        if lowered in ("per", "a", "an", "each", "of", "the", "in"):
+        if lowered in JOINING:
             sign = -1 if lowered in ("per", "each") else sign
             continue
         if lowered in ("square", "cubic"):

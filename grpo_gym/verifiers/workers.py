@@ -1,8 +1,8 @@
 """A small pool of warm worker processes, each call with a wall deadline.
 
-A worker speaks JSON lines over its pipes, one answer for each request. It ends when its stdin ends, so it never
-outlives the process that started it; a call that passes its deadline costs that worker (SIGKILL, respawn)
-and nothing else.
+A worker speaks JSON lines over its pipes, one answer for each request. It ends when its stdin ends,
+so it never outlives the process that started it. A call that passes its deadline costs that worker
+(SIGKILL, respawn) and nothing else.
 """
 
 import atexit
@@ -26,48 +26,60 @@ START_S = 60.0
 
 
 class WorkerDied(Exception):
-    """The worker ended, or could not be started."""
+    """The worker ended in the middle of a request."""
+
+
+class CannotStart(Exception):
+    """No worker can be started; the message says how to find out why."""
 
 
 class Worker:
     """One process. Not for two threads at once; the pool sees to that."""
 
     def __init__(self, module: str) -> None:
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [root, *(path for path in sys.path if path)]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-            "OMP_NUM_THREADS": "1",
-        }
-        self.process = subprocess.Popen(
-            # -P keeps the working directory, where anything may lie, off the path.
-            [sys.executable, "-P", "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the parent
-        )
+        self.module = module
         self.ready = False
         self.pending = b""
+        root = str(Path(__file__).resolve().parents[2])
+        paths = dict.fromkeys([root, *(str(Path(path).absolute()) for path in sys.path if path)])
+        # -P keeps the working directory, where anything may lie, off the path.
+        command = [sys.executable, "-P", "-W", "ignore", "-m", module]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the parent
+            )
+        except OSError as error:
+            raise CannotStart(f"cannot start {command}: {error}") from error
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests = self.process.stdin.fileno()
+        self.answers = self.process.stdout.fileno()
+        os.set_blocking(self.requests, False)
+
+    def write(self, data: bytes, deadline: float) -> bool:
+        """Send all of `data`; False when the clock passes `deadline` first."""
+        while data:
+            if not wait_for(self.requests, select.POLLOUT, deadline):
+                return False
+            with contextlib.suppress(BlockingIOError):
+                data = data[os.write(self.requests, data) :]
+        return True
 
     def read_line(self, deadline: float) -> bytes | None:
-        """The next line of output; None when the clock passes `deadline`."""
-        assert self.process.stdout is not None
-        descriptor = self.process.stdout.fileno()
-        poll = select.poll()  # select() cannot watch descriptors above 1023
-        poll.register(descriptor, select.POLLIN)
+        """The next line of output; None when the clock passes `deadline` first."""
         while b"\n" not in self.pending:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if not wait_for(self.answers, select.POLLIN, deadline):
                 return None
-            if poll.poll(left * 1000):
-                chunk = os.read(descriptor, 65536)
-                if not chunk:
-                    raise WorkerDied
-                self.pending += chunk
+            chunk = os.read(self.answers, 65536)
+            if not chunk:
+                raise WorkerDied
+            self.pending += chunk
         line, _, self.pending = self.pending.partition(b"\n")
         return line
 
@@ -75,36 +87,51 @@ class Worker:
         """The answer to a request; None when it did not come in time.
 
         Raises:
-            WorkerDied: the process ended, or never became ready.
+            CannotStart: the process never became ready.
+            WorkerDied: the process ended.
         """
         if not self.ready:
-            if self.read_line(time.monotonic() + START_S) is None:
-                raise WorkerDied
+            try:
+                greeting = self.read_line(time.monotonic() + START_S)
+            except WorkerDied:
+                greeting = None
+            if greeting is None:
+                raise CannotStart(
+                    f"the {self.module} process did not start; run `{sys.executable} -m {self.module}`"
+                    " and see why"
+                )
             self.ready = True
-        assert self.process.stdin is not None
         deadline = time.monotonic() + seconds
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            sent = self.write(json.dumps(request).encode() + b"\n", deadline)
         except OSError as error:
             raise WorkerDied from error
-        line = self.read_line(deadline)
+        line = self.read_line(deadline) if sent else None
         if line is None:
             return None
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def forget(self) -> None:
+    def kill(self) -> None:
+        """End the process, reap it and close the pipes."""
+        self.process.kill()
+        self.process.wait()
+        self.let_go()
+
+    def let_go(self) -> None:
         """Close this process's ends of the pipes."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def kill(self) -> None:
-        """End the process and reap it."""
-        self.process.kill()
-        self.process.wait()
-        self.forget()
+
+def wait_for(descriptor: int, event: int, deadline: float) -> bool:
+    """Whether a descriptor is ready before the clock passes `deadline`."""
+    poll = select.poll()  # select() cannot watch descriptors above 1023
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))
 
 
 class Pool:
@@ -112,83 +139,84 @@ class Pool:
 
     def __init__(self, module: str, size: int) -> None:
         self.module = module
-        self.size = size
+        self.slots = threading.Semaphore(size)
+        self.lock = threading.Lock()
         self.free: list[Worker] = []
         self.all: set[Worker] = set()
         self.closed = False
-        self.slots = threading.Semaphore(size)
-        self.lock = threading.Lock()
 
-    def start(self) -> Worker:
-        """A fresh worker; it imports while nobody waits."""
-        worker = Worker(self.module)
+    def take(self) -> Worker:
+        """A free worker, or a fresh one."""
         with self.lock:
+            if self.closed:
+                raise CannotStart("the pool of workers is closed")
+            if self.free:
+                return self.free.pop()
+            worker = Worker(self.module)
             self.all.add(worker)
-        return worker
+            return worker
 
-    def replace(self, worker: Worker) -> Worker | None:
-        """Kill a worker and start another."""
+    def drop(self, worker: Worker) -> None:
+        """Kill a worker that may not be used again."""
         worker.kill()
         with self.lock:
             self.all.discard(worker)
-        if self.closed:
-            return None
-        try:
-            return self.start()
-        except OSError:
-            logger.exception("cannot start a %s process", self.module)
-            return None
+
+    def give_back(self, worker: Worker) -> None:
+        """Put a worker back for the next call."""
+        with self.lock:
+            if not self.closed:
+                self.free.append(worker)
+                return
+        self.drop(worker)
 
     def call(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer to a request; None when it did not come within `seconds` of a worker taking it.
 
-        A worker that turns out to have died is replaced and the request is tried once more.
+        A worker may have been killed while it waited, so the request is tried a second time.
 
         Raises:
-            WorkerDied: no worker could be started, or two died of this request.
+            CannotStart: there is no worker.
+            WorkerDied: two workers died of this request.
         """
         with self.slots:
-            with self.lock:
-                if self.closed:
-                    raise WorkerDied
-                worker = self.free.pop() if self.free else None
-            answered = False
             try:
-                for attempt in range(2):
-                    if worker is None:
-                        try:
-                            worker = self.start()
-                        except OSError as error:
-                            raise WorkerDied from error
-                    try:
-                        answer = worker.call(request, seconds)
-                        answered = answer is not None
-                        return answer
-                    except WorkerDied:
-                        if attempt:
-                            raise
-                        worker = self.replace(worker)
-                raise WorkerDied
-            finally:
-                # Also on an interrupt: a worker that still owes an answer must not serve another call.
-                if worker is not None and not answered:
-                    worker = self.replace(worker)
-                if worker is not None:
-                    with self.lock:
-                        self.free.append(worker)
+                return self.attempt(request, seconds)
+            except WorkerDied:
+                return self.attempt(request, seconds)
+
+    def attempt(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
+        """One try at a request."""
+        worker = self.take()
+        answer = None
+        try:
+            answer = worker.call(request, seconds)
+            return answer
+        finally:
+            # Also on an interrupt: a worker that still owes an answer must not serve another call.
+            if answer is not None:
+                self.give_back(worker)
+            else:
+                self.drop(worker)
+                with contextlib.suppress(CannotStart):
+                    self.give_back(self.take())  # the next one imports while nobody waits
 
     def close(self) -> None:
-        """End every worker."""
-        self.closed = True
+        """End every worker; those at work are reaped by the threads that wait for them."""
         with self.lock:
-            workers, self.all, self.free = self.all, set(), []
-        for worker in workers:
-            worker.kill()
+            self.closed = True
+            free, self.free = self.free, []
+            busy = self.all - set(free)
+        for worker in busy:
+            worker.process.kill()
+        for worker in free:
+            self.drop(worker)
 
-    def forget(self) -> None:
+    def disown(self) -> None:
         """Let go of the workers without ending them: after a fork they are the parent's."""
         for worker in self.all:
-            worker.forget()
+            worker.let_go()
+            worker.process.returncode = 0  # not this process's child: nothing to wait for
 
 
 _pools: dict[str, Pool] = {}
@@ -204,7 +232,7 @@ def shared_pool(module: str) -> Pool:
 
 
 def close_pools() -> None:
-    """End all workers of this process; later calls start fresh ones."""
+    """End all workers of this process; a later call starts fresh ones."""
     with _lock:
         pools = list(_pools.values())
         _pools.clear()
@@ -216,7 +244,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     for pool in _pools.values():
-        pool.forget()
+        pool.disown()
     _pools.clear()
 
 

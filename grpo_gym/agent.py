@@ -1,22 +1,23 @@
 """An agent: the value that composes the stages of an update rule."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import or_
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from grpo_gym.errors import UsageError
-from grpo_gym.objectives.ratios import LOG_RATIO_LIMIT, bounded_exp
-from grpo_gym.objectives.reductions import group_centred, group_std, masked
+from grpo_gym.objectives.choices import one_of
+from grpo_gym.objectives.critics import ValueLoss
+from grpo_gym.objectives.metrics import batch_metrics, loss_metrics, pair
+from grpo_gym.objectives.reductions import masked
 from grpo_gym.objectives.signals import Credit, Metrics, Needs, Outputs, Signals
 from grpo_gym.objectives.stages import (
     Advantage,
     Aggregation,
-    Anchor,
     Correction,
     Penalty,
     Ratio,
@@ -26,13 +27,15 @@ from grpo_gym.objectives.stages import (
     Terms,
     TrustRegion,
 )
+from grpo_gym.objectives.terms import make_terms
 from grpo_gym.types import Group
 
 
 @dataclass(frozen=True)
 class Agent:
-    """An update rule as a value: `repr` records it, `==`, `hash`, `pickle` and
-    `dataclasses.replace` work.
+    """An update rule as a value.
+
+    `repr` records it; `==`, `hash`, `pickle` and `dataclasses.replace` work.
 
     Attributes:
         advantage: credit of each rollout or token.
@@ -41,12 +44,14 @@ class Agent:
         aggregation: weights of the tokens' losses.
         corrections: weights of the surrogate, without gradient.
         penalties: losses added to the surrogate.
+        critic: loss of the critic, for an advantage that uses one.
         shaping: changes of the rewards, group by group.
         selection: choices of what to train on.
         max_rounds: most collections for one batch; above 1, groups that the selection dropped are
             replaced.
         exhausted: what to do when the rounds did not fill the batch: "train" on what there is, or
             "raise".
+        group_size: the only group size that the rule is meant for; None: any.
         mask_truncated: truncated rollouts leave the loss.
         truncated_in_baseline: and their rewards stay in their group's statistics.
         empty_in_baseline: rewards of rollouts without a sampled token count in their group's
@@ -62,15 +67,24 @@ class Agent:
     aggregation: Aggregation
     corrections: tuple[Correction, ...] = ()
     penalties: tuple[Penalty, ...] = ()
+    critic: ValueLoss | None = None
     shaping: tuple[Shaping, ...] = ()
     selection: tuple[Selection, ...] = ()
     max_rounds: int = 1
     exhausted: Literal["train", "raise"] = "train"
+    group_size: int | None = None
     mask_truncated: bool = False
     truncated_in_baseline: bool = True
     empty_in_baseline: bool = False
     allow_singleton_groups: bool = False
     max_nan_fraction: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, kind in _STAGES.items():
+            _check_stage(name, getattr(self, name), kind)
+        one_of("exhausted", self.exhausted, ("train", "raise"))
+        if self.max_rounds < 1:
+            raise UsageError(f"max_rounds={self.max_rounds} is out of range; give at least 1")
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -88,13 +102,18 @@ class Agent:
         """Refuse a group size that this agent cannot learn from.
 
         Raises:
-            UsageError: The group is smaller than the advantage needs.
+            UsageError: The group is smaller than the advantage needs, or not the size of the rule.
         """
         smallest = 1 if self.allow_singleton_groups else self.advantage.min_group_size
         if group_size < smallest:
             raise UsageError(
                 f"group_size is {group_size}, but {type(self.advantage).__name__} compares the "
-                f"rollouts of a group; use at least {smallest}, or an agent with a critic, such as ppo"
+                f"rollouts of a group; use at least {smallest}, or an agent with a critic (ppo)"
+            )
+        if self.group_size not in (None, group_size):
+            raise UsageError(
+                f"group_size is {group_size}, but this agent is defined for groups of "
+                f"{self.group_size}; use that, or grpo for other sizes"
             )
 
     def shape(self, groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -104,51 +123,33 @@ class Agent:
         return tuple(groups)
 
     def select(self, groups: Sequence[Group]) -> tuple[Group, ...]:
-        """The groups, or parts of them, to train on; may be none."""
+        """The groups, or parts of them, to train on; there may be none."""
         for selection in self.selection:
             groups = selection(groups)
         return tuple(groups)
 
     def credit(self, signals: Signals) -> Credit:
-        """Advantages and the effective mask of a whole batch.
+        """Advantages and the effective mask of a whole batch, all groups and all ranks.
 
         Raises:
             UsageError: Signals that the agent needs are missing.
         """
         self._require(signals)
-        possible = signals.mask
-        for logprobs in (signals.old, signals.behaviour):
-            if logprobs is not None:
-                possible = possible & ~logprobs.isinf()
-        baseline = signals.rewards.isfinite()
-        if not self.empty_in_baseline:
-            baseline = baseline & signals.mask.any(1)
-        mask = possible
-        if self.mask_truncated:
-            mask = mask & ~signals.truncated[:, None]
-        if self.mask_truncated and not self.truncated_in_baseline:
-            baseline = baseline & ~signals.truncated
-        return self._credit(signals, possible, mask, baseline)
-
-    def _credit(self, signals: Signals, possible: Tensor, mask: Tensor, baseline: Tensor) -> Credit:
-        components = signals.components
-        scored = replace(
-            signals,
-            mask=possible,
-            rewards=signals.rewards.double().where(baseline, torch.nan),
-            components=None
-            if components is None
-            else components.where(baseline[:, None], torch.nan),
-        )
-        advantages, returns = self.advantage(scored), self.advantage.returns(scored)
+        possible = _possible(signals)
+        scored = self._scored(signals, possible)
+        mask = possible & ~signals.truncated[:, None] if self.mask_truncated else possible
+        mask = self._restrict(signals, mask)
+        advantages = self.advantage(scored)
         if advantages.ndim == 1:
             advantages = advantages[:, None].expand(mask.shape)
-        used = mask & baseline[:, None]
+        keeps = [c.keep(signals, mask) for c in self.corrections]
+        chosen = [keep for keep in keeps if keep is not None]
         return Credit(
-            advantages=masked(advantages, used),
+            advantages=masked(advantages, mask & ~scored.rewards.isnan()[:, None]),
             mask=mask,
-            returns=returns,
-            metrics=_batch_metrics(signals, scored, mask, possible),
+            returns=self.advantage.returns(scored),
+            keep=reduce(torch.logical_and, chosen) if chosen else None,
+            metrics=batch_metrics(signals, scored, possible, mask),
         )
 
     def weights(self, mask: Tensor, group: Tensor) -> Tensor:
@@ -173,7 +174,7 @@ class Agent:
             weights: (B, T) these rows of `weights`.
 
         Returns:
-            The scalar loss with gradient, and (sum, count) pairs of metrics.
+            The scalar loss with gradient, in float32 or float64, and (sum, count) pairs of metrics.
         """
         terms = make_terms(outputs, signals, credit, self.ratio.anchor)
         log_ratio = self.ratio(terms)
@@ -183,120 +184,129 @@ class Agent:
         losses = surrogate.loss * outer
         for penalty in self.penalties:
             losses = losses + penalty(terms, log_ratio)
+        metrics = loss_metrics(terms, log_ratio, surrogate.bounded, importance, keep)
+        if self.critic is not None:
+            value_losses = self._value_losses(self.critic, outputs, signals, credit, terms)
+            losses = losses + value_losses
+            metrics["value_loss"] = pair(value_losses, terms.mask)
         # The last summand keeps the graph alive when no token is left.
         loss = (masked(losses, terms.mask) * weights.to(losses)).sum() + 0 * terms.logprobs.sum()
-        metrics = _loss_metrics(terms, log_ratio, surrogate.bounded, importance, keep, credit.mask)
         return loss, metrics
+
+    def adapt(self, metrics: Mapping[str, float]) -> "Agent":
+        """The agent for the next update, given the mean metrics of this one."""
+        return replace(self, penalties=tuple(p.adapt(metrics) for p in self.penalties))
+
+    @property
+    def state(self) -> tuple[tuple[float, ...], ...]:
+        """The numbers that `adapt` has changed, for a checkpoint."""
+        return tuple(penalty.state for penalty in self.penalties)
+
+    def restore(self, state: Sequence[Sequence[float]]) -> "Agent":
+        """The agent with the numbers that `state` gave."""
+        pairs = zip(self.penalties, state, strict=True)
+        return replace(self, penalties=tuple(p.restore(numbers) for p, numbers in pairs))
+
+    def _scored(self, signals: Signals, possible: Tensor) -> Signals:
+        """The signals with nan for every reward that must not enter a baseline."""
+        baseline = signals.rewards.isfinite()
+        if not self.empty_in_baseline:
+            baseline = baseline & signals.mask.any(1)
+        if self.mask_truncated and not self.truncated_in_baseline:
+            baseline = baseline & ~signals.truncated
+        parts = signals.components
+        return replace(
+            signals,
+            mask=possible,
+            rewards=signals.rewards.double().where(baseline, torch.nan),
+            components=None if parts is None else parts.where(baseline[:, None], torch.nan),
+        )
+
+    def _restrict(self, signals: Signals, mask: Tensor) -> Tensor:
+        """The mask without the tokens that a correction takes out of the denominator."""
+        if signals.old is None or not self.corrections:
+            return mask
+        blank = Credit(torch.zeros_like(signals.old), mask)
+        terms = make_terms(Outputs(signals.old), signals, blank, self.ratio.anchor)
+        return reduce(torch.logical_and, (c.restrict(terms) for c in self.corrections))
 
     def _corrections(self, terms: Terms) -> tuple[Tensor, Tensor]:
         """(B, T) importance weights, and (B, T) other weights."""
         importance = torch.ones_like(terms.old)
         keep = importance if terms.keep is None else terms.keep.to(importance)
         for correction in self.corrections:
-            weight = masked(correction(terms).detach(), terms.mask)
+            # Masked positions hold 1, the weight whose logarithm is 0.
+            weight = correction(terms).detach().where(terms.mask, 1.0)
             if correction.importance:
                 importance = importance * weight
             else:
                 keep = keep * weight
         return importance, keep
 
+    def _value_losses(
+        self, critic: ValueLoss, outputs: Outputs, signals: Signals, credit: Credit, terms: Terms
+    ) -> Tensor:
+        if outputs.values is None or signals.values is None or credit.returns is None:
+            raise UsageError("this agent trains a critic, but there are no values; see Agent.needs")
+        new, old, returns = (
+            masked(values.to(terms.logprobs), terms.mask)
+            for values in (outputs.values, signals.values, credit.returns)
+        )
+        return critic(new, old, returns)
+
     def _require(self, signals: Signals) -> None:
         needs = self.needs
-        for name, signal in (
-            ("old", "old"),
-            ("reference", "reference"),
-            ("behaviour", "behaviour"),
-            ("old_entropy", "entropy"),
-            ("critic", "values"),
-            ("top_logprobs", "behaviour_top_ids"),
-        ):
-            if getattr(needs, name) and getattr(signals, signal) is None:
+        for need, signal in _SIGNALS.items():
+            if getattr(needs, need) and getattr(signals, signal) is None:
                 raise UsageError(
-                    f"this agent needs signals.{signal}, which were not computed; see Agent.needs"
+                    f"this agent needs Signals.{signal}, which was not given; see Agent.needs"
                 )
         if needs.behaviour and signals.behaviour is not None:
-            missing = (signals.behaviour.isnan() & signals.mask).sum() / signals.mask.sum().clamp(
-                min=1
-            )
+            unknown = (signals.behaviour.isnan() & signals.mask).sum()
+            missing = unknown / signals.mask.sum().clamp(min=1)
             if missing > self.max_nan_fraction:
                 raise UsageError(
-                    f"the engine reported no log-prob for {missing:.1%} of the tokens, but the "
+                    f"the engine reported no log-prob for {missing:.1%} of the tokens, but this "
                     f"agent needs them (max_nan_fraction={self.max_nan_fraction}); use an engine "
                     "that reports them, or an agent without corrections"
                 )
 
 
-def make_terms(outputs: Outputs, signals: Signals, credit: Credit, anchor: Anchor = "old") -> Terms:
-    """The terms of a loss: log-probs in float32 or float64, harmless wherever the mask is False."""
-    raw = outputs.logprobs
-    dtype = torch.float64 if raw.dtype == torch.float64 else torch.float32
-    # A token that has become impossible has no gradient to give; nan stays, and spoils the loss.
-    mask = credit.mask & ~raw.isinf()
-
-    def safe(values: Tensor | None) -> Tensor | None:
-        return None if values is None else masked(values.to(raw.device, dtype), mask)
-
-    def safe_rows(values: Tensor | None) -> Tensor | None:
-        return None if values is None else masked(values.to(raw.device, dtype), mask[..., None])
-
-    logprobs = masked(raw.to(dtype), mask)
-    stored, behaviour = safe(signals.old), safe(signals.behaviour)
-    old = logprobs.detach() if stored is None else stored
-    if anchor == "behaviour" and behaviour is not None:
-        old = torch.where(behaviour.isnan(), old, behaviour)
-    return Terms(
-        mask=mask,
-        advantages=masked(credit.advantages.to(raw.device, dtype), mask),
-        logprobs=logprobs,
-        old=old,
-        behaviour=behaviour,
-        reference=safe(signals.reference),
-        entropy=safe(outputs.entropy),
-        tokens=signals.tokens,
-        top_ids=signals.behaviour_top_ids,
-        behaviour_top=safe_rows(signals.behaviour_top_logprobs),
-        policy_top=safe_rows(outputs.top_logprobs),
-        keep=credit.keep,
-    )
+_STAGES: dict[str, type[Stage]] = {
+    "advantage": Advantage,
+    "ratio": Ratio,
+    "trust_region": TrustRegion,
+    "aggregation": Aggregation,
+    "corrections": Correction,
+    "penalties": Penalty,
+    "shaping": Shaping,
+    "selection": Selection,
+}
+_SIGNALS = {
+    "old": "old",
+    "reference": "reference",
+    "behaviour": "behaviour",
+    "old_entropy": "entropy",
+    "critic": "values",
+    "top_logprobs": "behaviour_top_ids",
+    "turns": "turn_rewards",
+}
 
 
-def _pair(values: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-    """(sum, count) of `values` over `where`."""
-    return masked(values.detach().double(), where).sum(), where.sum()
+def _check_stage(name: str, value: object, kind: type[Stage]) -> None:
+    """Refuse a stage in the wrong place, or a stage where a tuple of them is wanted."""
+    plural = name in ("corrections", "penalties", "shaping", "selection")
+    if plural and not isinstance(value, tuple):
+        raise UsageError(f"Agent.{name} is a tuple, got {value!r}; write ({value!r},)")
+    for stage in value if isinstance(value, tuple) else (value,):
+        if not isinstance(stage, kind):
+            raise UsageError(f"Agent.{name} takes a {kind.__name__} stage, got {stage!r}")
 
 
-def _batch_metrics(signals: Signals, scored: Signals, mask: Tensor, possible: Tensor) -> Metrics:
-    centred = group_centred(scored.rewards, scored.group)
-    flat = group_std(centred, scored.group, 0) < 1e-8
-    return {
-        "frac_reward_zero_std": _pair(flat, ~scored.rewards.isnan()),
-        "frac_unscored": _pair(signals.rewards.isnan(), torch.ones_like(signals.rewards).bool()),
-        "frac_impossible": _pair(signals.mask & ~possible, signals.mask),
-        "frac_truncated_masked": _pair(possible & ~mask, possible),
-    }
-
-
-def _loss_metrics(
-    terms: Terms, log_ratio: Tensor, bounded: Tensor, importance: Tensor, keep: Tensor, used: Tensor
-) -> Metrics:
-    mask = terms.mask
-    pairs: dict[str, tuple[Any, Tensor]] = {
-        "ratio_mean": (bounded_exp(log_ratio), mask),
-        "clip_fraction": (bounded, mask),
-        "log_ratio_clamped": (log_ratio.detach().abs() >= LOG_RATIO_LIMIT, mask),
-        "impossible_now": (used & ~mask, used),
-        "kept_fraction": (keep * (importance > 0), mask),
-        "advantage_mean": (terms.advantages, mask),
-    }
-    if terms.behaviour is not None:
-        gap = (terms.old - terms.behaviour).abs()
-        known = mask & ~terms.behaviour.isnan()
-        pairs["is_weight_mean"] = (importance, mask)
-        pairs["behaviour_gap"] = (gap, known)
-        pairs["behaviour_nan_fraction"] = (terms.behaviour.isnan(), mask)
-    if terms.reference is not None:
-        x = (terms.reference - terms.logprobs).detach().clamp(-20, 20)
-        pairs["kl"] = (x.exp() - x - 1, mask)
-    if terms.entropy is not None:
-        pairs["entropy"] = (terms.entropy, mask)
-    return {name: _pair(values, where) for name, (values, where) in pairs.items()}
+def _possible(signals: Signals) -> Tensor:
+    """(B, T) bool, the sampled tokens to which neither policy gives probability 0."""
+    possible = signals.mask
+    for logprobs in (signals.old, signals.behaviour):
+        if logprobs is not None:
+            possible = possible & ~logprobs.isinf()
+    return possible

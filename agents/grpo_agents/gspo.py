@@ -19,13 +19,15 @@ def gspo(
     Group Sequence Policy Optimization (2025), arXiv 2507.18071.
 
     L = mean_i -min(s_i A_i, clip(s_i, 1 - low, 1 + high) A_i),  s_i = exp(mean_t log r_it)
+    A_i = (R_i - mean R) / std R over the group
+
+    Differs from the paper in: the standard deviation is the population's.
 
     Args:
         clip_low: lower clip range; far smaller than a token's, since s_i is a geometric mean.
         clip_high: upper clip range.
-        length_normalize: False takes the ratio of the sequences' probabilities, as some tutorials
-            have it.
-        std_ddof: 1 for the unbiased standard deviation of TRL and verl.
+        length_normalize: False takes s_i = prod_t r_it, as some tutorials have it.
+        std_ddof: 1 for the unbiased standard deviation of TRL, verl and OpenRLHF.
         adv_eps: added to the standard deviation.
     """
     return Agent(

@@ -1,12 +1,13 @@
 """Penalties: losses added to every token's surrogate, under the same normaliser."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
-from grpo_gym.errors import UsageError
+from grpo_gym.objectives.choices import at_least, one_of
 from grpo_gym.objectives.ratios import bounded_exp
 from grpo_gym.objectives.signals import Needs
 from grpo_gym.objectives.stages import Penalty, Terms
@@ -64,8 +65,7 @@ class KL(Penalty):
     kind: KLKind = "k3"
 
     def __post_init__(self) -> None:
-        if self.kind not in KL_ESTIMATORS:
-            raise UsageError(f"no KL estimator {self.kind!r}; there are {', '.join(KL_ESTIMATORS)}")
+        one_of("KL estimator", self.kind, KL_ESTIMATORS)
 
     @property
     def needs(self) -> Needs:
@@ -103,3 +103,61 @@ class Entropy(Penalty):
         """See `Penalty`."""
         assert terms.entropy is not None
         return -self.coefficient * terms.entropy
+
+
+@dataclass(frozen=True)
+class AdaptiveEntropy(Penalty):
+    """An entropy bonus that is on while the entropy is low, and finds its own coefficient.
+
+    After an update with mean entropy h, the coefficient rises by `step` if h <= target and falls by
+    it otherwise, within [lowest, highest]; the bonus of the next update is on if h <= target.
+    Skywork-OR1, arXiv 2505.22312.
+
+    Attributes:
+        coefficient: the present weight.
+        target: mean entropy per token, in nats, below which the bonus is on.
+        step: change of the coefficient per update.
+        lowest: smallest coefficient.
+        highest: largest coefficient.
+        last_entropy: mean entropy of the last update; infinite before the first one.
+    """
+
+    coefficient: float = 0.0
+    target: float = 0.2
+    step: float = 0.005
+    lowest: float = 0.0
+    highest: float = 1.0
+    last_entropy: float = math.inf
+
+    def __post_init__(self) -> None:
+        at_least("step", self.step, 0)
+        at_least("highest", self.highest, self.lowest)
+
+    @property
+    def needs(self) -> Needs:
+        """The entropy of the policy, with gradient."""
+        return Needs(entropy=True)
+
+    def __call__(self, terms: Terms, log_ratio: Tensor) -> Tensor:
+        """See `Penalty`."""
+        coefficient = self.coefficient if self.last_entropy <= self.target else 0.0
+        return Entropy(coefficient)(terms, log_ratio)
+
+    def adapt(self, metrics: Mapping[str, float]) -> "AdaptiveEntropy":
+        """See `Penalty`; reads metrics["entropy"], and stays as it is where that is not finite."""
+        entropy = metrics["entropy"]
+        if not math.isfinite(entropy):
+            return self
+        moved = self.coefficient + (self.step if entropy <= self.target else -self.step)
+        bounded = min(max(moved, self.lowest), self.highest)
+        return replace(self, coefficient=bounded, last_entropy=entropy)
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """Coefficient and last entropy."""
+        return (self.coefficient, self.last_entropy)
+
+    def restore(self, state: Sequence[float]) -> "AdaptiveEntropy":
+        """See `Penalty`."""
+        coefficient, last_entropy = state
+        return replace(self, coefficient=coefficient, last_entropy=last_entropy)

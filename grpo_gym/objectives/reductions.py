@@ -3,6 +3,14 @@
 import torch
 from torch import Tensor
 
+STD_FLOOR = 1e-10
+"""A standard deviation below this is rounding noise in float64, and counts as 0."""
+
+
+def divided(values: Tensor, std: Tensor, eps: float) -> Tensor:
+    """Quotient values / (std + eps), exactly 0 where std is rounding noise."""
+    return (values / (std + eps)).where(std >= STD_FLOOR, 0.0)
+
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:
     """`values` with 0 wherever `mask` is False, so that nan and inf there touch nothing."""

@@ -27,6 +27,7 @@ class Needs:
         top_logprobs: K > 0: the behaviour policy's K most probable tokens, and the trained policy's
             log-probs of the same tokens.
         critic: values of a critic, old ones in `Signals`, new ones in `Outputs`.
+        turns: turn of each token and reward of each turn; `Signals.from_batch` gives them.
     """
 
     old: bool = False
@@ -36,6 +37,7 @@ class Needs:
     old_entropy: bool = False
     top_logprobs: int = 0
     critic: bool = False
+    turns: bool = False
 
     def __or__(self, other: "Needs") -> "Needs":
         """What either needs."""

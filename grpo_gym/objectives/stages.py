@@ -1,7 +1,7 @@
 """The kinds of stage that an agent is composed of."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -79,6 +79,26 @@ class Advantage(Stage, ABC):
         return None
 
 
+class AdvantageOf(Advantage):
+    """An advantage made from another one, `inner`."""
+
+    inner: Advantage
+
+    @property
+    def needs(self) -> Needs:
+        """What the inner advantage needs."""
+        return self.inner.needs
+
+    @property
+    def min_group_size(self) -> int:
+        """That of the inner advantage."""
+        return self.inner.min_group_size
+
+    def returns(self, signals: Signals) -> Tensor | None:
+        """Those of the inner advantage."""
+        return self.inner.returns(signals)
+
+
 class Ratio(Stage, ABC):
     """How far the policy has moved from its anchor."""
 
@@ -139,8 +159,17 @@ class Penalty(Stage, ABC):
     def __call__(self, terms: Terms, log_ratio: Tensor) -> Tensor:
         """(B, T) loss, coefficient included, with gradient."""
 
-    def adapt(self, metrics: dict[str, float]) -> "Penalty":
-        """The penalty for the next step, given the metrics of this one."""
+    def adapt(self, metrics: Mapping[str, float]) -> "Penalty":
+        """The penalty for the next update, given the mean metrics of this one."""
+        return self
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """The numbers that `adapt` has changed, for a checkpoint."""
+        return ()
+
+    def restore(self, state: Sequence[float]) -> "Penalty":
+        """The penalty with the numbers that `state` gave."""
         return self
 
 

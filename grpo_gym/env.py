@@ -172,6 +172,8 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         task_id, split = options.get("task_id"), options.get("split")
         if task_id is None:
             return self.tasks.draw(self.np_random, self.split if split is None else split)
+        if not isinstance(task_id, str):
+            raise UsageError(f"the option task_id is a string, got {task_id!r}")
         task = self.tasks.get(task_id)
         if split is not None and task.split != split:
             raise UsageError(f"task {task_id!r} is of split {task.split!r}, not {split!r}")

@@ -33,6 +33,15 @@ def read_jsonl(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     return rows
 
 
+def stamp(path: str | Path) -> tuple[int, int] | None:
+    """When a file was changed, and its size: a key to cache its reading by; None if missing."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)

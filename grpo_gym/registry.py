@@ -170,8 +170,9 @@ def _load_environments() -> None:
 def _import(module_name: str, id: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"environment {id!r}: cannot import {module_name}: {error}") from error
+    except Exception as error:  # whatever goes wrong while somebody's module is imported
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"environment {id!r}: cannot import {module_name!r}: {reason}") from error
 
 
 def _attribute(module: ModuleType, name: str, id: str) -> Callable[..., Any]:

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from grpo_gym.errors import UsageError
+from grpo_gym.jsonl import check_columns, read_jsonl, stamp
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,36 @@ class ListTasks:
                 f"no task {task_id!r} among {len(self._by_id)}; ids look like {first!r}"
             )
         return self._by_id[task_id]
+
+
+def jsonl_tasks(
+    path: str | Path, *, prompt: str = "prompt", answer: str = "answer", split: str = "train"
+) -> ListTasks:
+    """The tasks of a JSON-lines file, one a line; read again only when the file has changed.
+
+    A task is named after its line, as in "sums.jsonl:17"; the other columns become its metadata.
+
+    Args:
+        path: the file.
+        prompt: the column that holds the prompt.
+        answer: the column that holds the reference answer.
+        split: the split that the tasks belong to.
+
+    Raises:
+        UsageError: The file is missing, empty or malformed, or a column is missing; with
+            `file:line`.
+    """
+    return _jsonl_tasks(Path(path), prompt, answer, split, stamp(path))
+
+
+@lru_cache(maxsize=8)
+def _jsonl_tasks(path: Path, prompt: str, answer: str, split: str, stamp: object) -> ListTasks:
+    tasks = []
+    for line, row in read_jsonl(path):
+        check_columns(row, (prompt, answer), f"{path}:{line}")
+        rest = {key: value for key, value in row.items() if key not in (prompt, answer)}
+        tasks.append(Task(f"{path.name}:{line}", row[prompt], row[answer], split, rest))
+    return ListTasks(tasks)
 
 
 def unknown_split(split: str, splits: Sequence[str]) -> UsageError:

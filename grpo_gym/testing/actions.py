@@ -1,5 +1,9 @@
 """Actions that no environment may choke on, and actions that no environment may reward."""
 
+import re
+
+_FORMULA = re.compile(r"[(\d][(\d. ]*[-+*/^×÷][-+*/^×÷(). \d]*[\d)]")
+
 JUNK: tuple[str, ...] = (
     "",
     "Perhaps.",
@@ -23,14 +27,16 @@ JUNK: tuple[str, ...] = (
 
 
 def hacks(prompt: str) -> tuple[str, ...]:
-    """Actions that a lazy policy may find: nothing, the prompt, or every candidate at once.
+    """Actions that a lazy policy may find: nothing, the prompt, its formula, or every candidate.
 
     A list of boxes begins and ends with a number that is no answer, so that no rule about which box
     counts makes it right by chance.
     """
     numbers = [str(n) for n in range(201)]
     boxes = " ".join(f"\\boxed{{{n}}}" for n in ["-987654321", *numbers, "-987654321"])
+    formulas = [f"\\boxed{{{run}}}" for run in _FORMULA.findall(prompt)[:3]]
     return (
+        *formulas,
         "",
         " ",
         "I do not know.",

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from grpo_envs.math.grading import verify_number
 from grpo_gym.env import TextEnv
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ProceduralTasks, Task, TaskSource
-from grpo_gym.verifiers.math import verify_math
 
 
 def expression(rng: np.random.Generator, level: int) -> tuple[str, int]:
@@ -76,7 +76,7 @@ class ArithmeticEnv(TextEnv):
 
     def respond(self, task: Task, action: str) -> Score:
         """Score the boxed answer."""
-        return verify_math(action, task.answer)
+        return verify_number(action, task.answer)
 
     def solution(self, task: Task) -> tuple[str, ...]:
         """The expression and its value."""

@@ -1,7 +1,7 @@
 """GSM8K: grade-school word problems (Cobbe et al., 2021, arXiv:2110.14168)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from grpo_envs.math.grading import verify_number
 from grpo_gym.env import TextEnv
 from grpo_gym.errors import UsageError
-from grpo_gym.jsonl import check_columns, read_jsonl
+from grpo_gym.jsonl import check_columns, read_jsonl, stamp
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ListTasks, Task, TaskSource
-from grpo_gym.verifiers.math import verify_math
 
 _COLUMNS = ("question", "answer")
 _NOTE = re.compile(r"<<[^<>]*>>")
@@ -62,7 +62,7 @@ class GSM8KEnv(TextEnv):
 
     def respond(self, task: Task, action: str) -> Score:
         """Score the boxed answer."""
-        return verify_math(action, task.answer)
+        return verify_number(action, task.answer)
 
     def solution(self, task: Task) -> tuple[str, ...]:
         """The published reasoning, without its calculator notes, and the boxed answer."""
@@ -103,27 +103,20 @@ def _source(path: str | Path | None, dataset: str | None, config: str, split: st
         return _from_hub(dataset, config)
     path = Path(path or "")
     if not path.is_dir():
-        return _from_files(((path, split),), _stamps([path]))
+        return _from_files(((path, split, stamp(path)),))
     files = sorted(path.glob("*.jsonl"))
     if not files:
         raise UsageError(f"{path}: the folder holds no .jsonl file")
-    return _from_files(tuple((file, file.stem) for file in files), _stamps(files))
-
-
-def _stamps(files: Iterable[Path]) -> tuple[tuple[int, int], ...]:
-    """When each file was changed, and its size: what a cached reading of it depends on."""
-    return tuple((s.st_mtime_ns, s.st_size) for s in (f.stat() for f in files if f.exists()))
+    return _from_files(tuple((file, file.stem, stamp(file)) for file in files))
 
 
 @lru_cache(maxsize=8)
-def _from_files(
-    files: tuple[tuple[Path, str], ...], stamps: tuple[tuple[int, int], ...]
-) -> ListTasks:
-    """The tasks of some files, each with its split; read once, though every copy asks for them."""
+def _from_files(files: tuple[tuple[Path, str, object], ...]) -> ListTasks:
+    """The tasks of some files, each with its split and stamp; read once, as every copy asks."""
     return ListTasks(
         [
             _task(f"{file.name}:{line}", split, row, where=f"{file}:{line}")
-            for file, split in files
+            for file, split, _ in files
             for line, row in read_jsonl(file)
         ]
     )

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from grpo_envs.math.arithmetic import check_level, near_miss, problem
+from grpo_envs.math.grading import verify_number
 from grpo_envs.tools.expressions import evaluate
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ProceduralTasks, Task, TaskSource
 from grpo_gym.tools import Call, ToolEnv, tool
-from grpo_gym.verifiers.math import verify_math
 
 
 class CalculatorEnv(ToolEnv):
@@ -44,7 +44,7 @@ class CalculatorEnv(ToolEnv):
 
     def grade(self, task: Task, action: str) -> Score:
         """Score the boxed answer."""
-        return verify_math(action, task.answer)
+        return verify_number(action, task.answer)
 
     def solution(self, task: Task) -> tuple[str, ...]:
         """Call the calculator, then box what it said."""

@@ -2,12 +2,16 @@
 
 import ast
 import operator
+import re
 from collections.abc import Callable
 
 Number = int | float
 
 MAX_LENGTH = 200
 MAX_BITS = 4096
+
+_RULE = "an expression is made of numbers and + - * / // % ** ( )"
+_ALLOWED = re.compile(r"[0-9.+\-*/%() ]*")
 
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -31,10 +35,12 @@ def evaluate(expression: str) -> Number:
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"an expression has at most {MAX_LENGTH} characters")
+    if not _ALLOWED.fullmatch(expression):
+        raise ValueError(_RULE)
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError("not an expression of numbers and + - * / // % ** ( )") from error
+        raise ValueError(_RULE) from error
     try:
         return _value(tree.body)
     except ZeroDivisionError as error:
@@ -55,16 +61,14 @@ def _value(node: ast.expr) -> Number:
             return _power(_value(node.left), _value(node.right))
         case ast.BinOp() if type(node.op) in _BINARY:
             return _bounded(_BINARY[type(node.op)](_value(node.left), _value(node.right)))
-    raise ValueError("only numbers and + - * / // % ** ( ) are allowed")
+    raise ValueError(_RULE)
 
 
 def _power(base: Number, exponent: Number) -> Number:
     """`base ** exponent`, refused before it is computed when the result would be too large."""
-    if isinstance(base, int) and isinstance(exponent, int):
-        if abs(base) > 1 and exponent * base.bit_length() > MAX_BITS:
-            raise ValueError("the power is too large")
-        if abs(exponent) > MAX_BITS and abs(base) > 1:
-            raise ValueError("the exponent is too large")
+    whole = isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1
+    if whole and exponent * (int(base).bit_length() - 1) >= MAX_BITS:
+        raise ValueError("the power is too large")
     result = base**exponent
     if isinstance(result, complex):
         raise ValueError("the power is not a real number")

@@ -196,6 +196,9 @@ EQUAL = [
     ("\u200b7", "7"),
     # what only math-verify reads
     (r"\sum_{k=1}^{10} k", "55"),
+    (r"17 \bmod 5", "2"),
+    (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
+    (r"\lim_{x\to 0}\frac{\sin x}{x}", "1"),
     (r"\int_0^1 x \, dx", r"\frac12"),
     (r"\frac{x^2}{2} + C", r"\frac12 x^2 + C"),
 ]

@@ -181,6 +181,7 @@ OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "min": exact_or(min, min),
     "gcd": lambda *values: Fraction(gcd(*map(whole, values))),
     "lcm": lambda *values: Fraction(lcm(*map(whole, values))),
+    "mod": lambda value, modulus: Fraction(whole(value) % whole(modulus)),
     "sgn": exact_or(lambda value: Fraction((value > 0) - (value < 0)), mp.sign),
     "lfloor": rounded(lambda value: value // 1 if isinstance(value, Fraction) else mp.floor(value)),
     "lceil": rounded(

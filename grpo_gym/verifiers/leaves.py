@@ -42,7 +42,7 @@ BASE_NAMES = "zero one two three four five six seven eight nine ten eleven twelv
 
 # What the reader refuses and math-verify reads soundly; everything else it may misread.
 ADVANCED = re.compile(
-    r"\\(?:sum|prod|int|iint|oint|lim|bmod|mod|pmod|frac ?\{ ?d ?\}|partial|det|begin)(?![A-Za-z])"
+    r"\\(?:sum|prod|int|iint|oint|lim|frac ?\{ ?d ?\}|partial|det|begin)(?![A-Za-z])"
 )
 UNSOUND = re.compile(
     r"\\text|\\ne(?![A-Za-z])|\\not|\d ?_ ?\{? ?\d|'|(?<![\\A-Za-z])[A-Za-z]{4,}|\\circ"

@@ -134,7 +134,11 @@ class Reader:
         factors = [self.factor()]
         while True:
             token = self.peek()
-            if token in PRODUCT or token in QUOTIENT:
+            if token in ("\\bmod", "\\mod"):
+                self.take()
+                before = factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
+                factors = [Node("mod", (before, self.factor()))]
+            elif token in PRODUCT or token in QUOTIENT:
                 self.take()
                 sign = self.take() if self.peek() in ("+", "-") else "+"
                 factor = self.factor()

@@ -88,7 +88,7 @@ NAME = re.compile(
     r"|\( ?[A-Za-z](?:_\w)?(?: ?, ?[A-Za-z](?:_\w)?)+ ?\)|[A-Za-z]\([^()]*\)"
 )
 MATRIX = re.compile(
-    r"\\begin ?\{([pbvBV]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL
+    r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL
 )
 MAX_PARTS = 100
 
@@ -208,8 +208,7 @@ def bracketed(text: str, depth: int) -> Part | None:
     if match := MATRIX.fullmatch(text):
         rows = [row for row in re.split(r"\\cr(?![A-Za-z])", match[2]) if row.strip()]
         cells = [Group("row", tuple(Leaf(cell.strip()) for cell in row.split("&"))) for row in rows]
-        kind = "determinant" if match[1] in ("vmatrix", "Vmatrix") else "matrix"
-        return Group(kind, tuple(cells[:MAX_PARTS]))
+        return Group("matrix", tuple(cells[:MAX_PARTS]))
     found = enclosed(text)
     if found is None:
         return None

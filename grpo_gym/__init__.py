@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpo_gym.agent import Agent
+    from grpo_gym.api import evaluate, train
     from grpo_gym.env import Reply, TextEnv
     from grpo_gym.errors import UsageError
     from grpo_gym.registry import agents, environments, make, make_agent, register
@@ -29,6 +30,8 @@ _HOMES = {
     "ToolEnv": "tools",
     "UsageError": "errors",
     "agents": "registry",
+    "evaluate": "api",
+    "train": "api",
     "environments": "registry",
     "make": "registry",
     "make_agent": "registry",
@@ -50,10 +53,12 @@ __all__ = [
     "UsageError",
     "agents",
     "environments",
+    "evaluate",
     "make",
     "make_agent",
     "register",
     "tool",
+    "train",
 ]
 
 

@@ -72,8 +72,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
             self.max_turns = max_turns
         if system_prompt is not None:
             self.system_prompt = system_prompt
-        if self.max_turns < 1:
-            raise UsageError(f"max_turns must be at least 1, got {self.max_turns}")
+        check_count("max_turns", self.max_turns)
         self.render_mode = render_mode
         self.task: Task | None = None
         self.turn = 0
@@ -155,7 +154,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
             return (), answer.value, True, False, info
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         observation = self._say(reply.observation)
-        info["reward_components"] = dict(reply.components)
+        info["reward_components"] = {name: float(part) for name, part in reply.components.items()}
         if self.turn >= self.max_turns:
             self._over = True
             info |= {"success": False, "truncation": "max_turns"}
@@ -189,6 +188,12 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         messages = tuple(_clean(message) for message in as_messages(observation))
         self.conversation.extend(copy.deepcopy(messages))
         return messages
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise `UsageError` unless `value` is a whole number of at least 1."""
+    if not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _clean(message: Message) -> Message:

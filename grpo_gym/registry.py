@@ -3,17 +3,16 @@
 import difflib
 import importlib
 import inspect
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from grpo_gym.errors import UsageError
+from grpo_gym.plugins import plugins
 
 if TYPE_CHECKING:
     from grpo_gym.agent import Agent
@@ -116,13 +115,14 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         entry_point = _attribute(_import(module_name, id), attribute, id)
     assert entry_point is not None
     _check_arguments(id, entry_point, kwargs, extra=inspect.signature(gymnasium.make).parameters)
-    return gymnasium.make(spec, **kwargs)
+    env: gymnasium.Env[Any, Any] = _call(id, partial(gymnasium.make, spec), kwargs)
+    return env
 
 
 def agents() -> dict[str, Callable[..., "Agent"]]:
     """Every known agent: its name, and the function that makes it."""
     found: dict[str, Callable[..., Agent]] = {}
-    for module in _plugins("grpo_gym.agents", "grpo_agents"):
+    for module in plugins("grpo_gym.agents", "grpo_agents"):
         found |= module.AGENTS
     return dict(sorted(found.items()))
 
@@ -140,31 +140,8 @@ def make_agent(name: str, **kwargs: Any) -> "Agent":
     return known[name](**kwargs)
 
 
-@cache
-def _plugins(group: str, builtin: str) -> tuple[ModuleType, ...]:
-    """The modules of an entry-point group; the built-in one also from a bare checkout."""
-    modules = []
-    points = {point.value: point.name for point in entry_points(group=group)}
-    for value, name in ({builtin: "builtin"} | points).items():
-        try:
-            modules.append(importlib.import_module(value))
-        except Exception as error:  # one broken plug-in must not take the others with it
-            if (
-                value == builtin
-                and isinstance(error, ModuleNotFoundError)
-                and error.name == builtin
-            ):
-                continue
-            warnings.warn(
-                f"plug-in {name!r} of {group} is left out: importing {value} failed with "
-                f"{type(error).__name__}: {error}",
-                stacklevel=3,
-            )
-    return tuple(modules)
-
-
 def _load_environments() -> None:
-    _plugins("grpo_gym.envs", "grpo_envs")
+    plugins("grpo_gym.envs", "grpo_envs")
 
 
 def _import(module_name: str, id: str) -> ModuleType:
@@ -189,10 +166,17 @@ def _attribute(module: ModuleType, name: str, id: str) -> Callable[..., Any]:
 
 def _build(id: str, make: Callable[..., Any], kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     _check_arguments(id, make, kwargs)
-    env = make(**kwargs)
+    env = _call(id, make, kwargs)
     if not isinstance(env, gymnasium.Env):
         raise UsageError(f"{id!r} is a {type(env).__name__}, not a gymnasium.Env")
     return env
+
+
+def _call(id: str, make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return make(**kwargs)
+    except TypeError as error:  # an argument that is missing or of the wrong type
+        raise UsageError(f"environment {id!r} cannot be made: {error}") from error
 
 
 def _check_arguments(

@@ -1,5 +1,6 @@
 """Ids and names, and what is said of wrong ones."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -9,9 +10,11 @@ from typing import Any
 import gymnasium
 import pytest
 
-from grpo_gym import registry
+from grpo_gym import plugins, registry
 from grpo_gym.errors import UsageError
 from grpo_gym.testing import CopyEnv
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_make_builds_what_is_registered() -> None:
@@ -67,6 +70,23 @@ def test_an_unknown_argument_is_told_with_the_known_ones(id: str) -> None:
         registry.make(id, word="sun")
 
 
+@pytest.mark.parametrize(
+    ("id", "kwargs", "message"),
+    [
+        ("grpo_gym/GSM8K-v0", {"path": 5}, "cannot be made"),
+        ("grpo_gym/Copy-v0", {"words": 5}, "cannot be made"),
+        ("grpo_gym.testing.copy:CopyEnv", {"words": 5}, "cannot be made"),
+        ("grpo_gym/Copy-v0", {"max_turns": "3"}, "max_turns must be a whole number"),
+        ("grpo_gym/Calculator-v0", {"max_calls": 0}, "max_calls must be a whole number"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_told(
+    id: str, kwargs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        registry.make(id, **kwargs)
+
+
 def test_a_mistake_found_by_the_environment_stays_a_usage_error() -> None:
     with pytest.raises(UsageError, match="level"):
         registry.make("grpo_gym/Arithmetic-v0", level=9)
@@ -97,8 +117,8 @@ def point(value: str, name: str = "theirs") -> EntryPoint:
 
 
 def load(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> tuple[Any, ...]:
-    monkeypatch.setattr(registry, "entry_points", lambda group: list(points))
-    return registry._plugins.__wrapped__("grpo_gym.envs", "grpo_envs")
+    monkeypatch.setattr(plugins, "entry_points", lambda group: list(points))
+    return plugins.plugins.__wrapped__("grpo_gym.envs", "grpo_envs")
 
 
 def test_a_broken_plugin_warns_and_does_not_take_others_along(
@@ -123,6 +143,20 @@ def test_the_builtin_environments_are_found_without_an_installation(
     assert [module.__name__ for module in load(monkeypatch)] == ["grpo_envs"]
 
 
+def test_a_bare_checkout_needs_no_path_but_its_own() -> None:
+    code = (
+        "import grpo_gym; "
+        "assert grpo_gym.make('grpo_gym/Copy-v0').max_turns == 1; "
+        "assert 'grpo' in grpo_gym.agents()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
 def test_environments_are_loaded_lazily() -> None:
     code = (
         "import sys, grpo_gym.registry as r; assert 'grpo_envs' not in sys.modules; "
@@ -139,7 +173,7 @@ class FakeModule:
 
 
 def test_agents_are_made_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", lambda group, builtin: (FakeModule,))
+    monkeypatch.setattr(registry, "plugins", lambda group, builtin: (FakeModule,))
     assert list(registry.agents()) == ["grpo", "gspo"]
     made: Any = registry.make_agent("grpo", clip_low=0.1)
     assert made == ("grpo", 0.1)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_gym.env import Reply, TextEnv
+from grpo_gym.env import Reply, TextEnv, check_count
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import Task
@@ -53,7 +53,16 @@ class ToolEnv(TextEnv):
         if not every or len(self.tools) < len(every):
             names = ", ".join(tool.name for tool in every) or "none"
             raise UsageError(f"{type(self).__name__} needs tools of different names, got {names}")
+        check_count("max_calls", max_calls)
+        check_count("max_output", max_output)
         self.calls = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Begin an episode, with no calls made; see `TextEnv.reset`."""
+        self.calls = 0
+        return super().reset(seed=seed, options=options)
 
     @abstractmethod
     def grade(self, task: Task, action: str) -> Score:
@@ -61,7 +70,6 @@ class ToolEnv(TextEnv):
 
     def observe(self, task: Task) -> Observation:
         """The system prompt with the tools, and the task's prompt."""
-        self.calls = 0
         prompt = "\n".join(filter(None, [self.system_prompt, self.describe_tools()]))
         return (
             Message(role="system", content=prompt),

@@ -3,7 +3,8 @@
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -123,7 +124,10 @@ def agents() -> dict[str, Callable[..., "Agent"]]:
     """Every known agent: its name, and the function that makes it."""
     found: dict[str, Callable[..., Agent]] = {}
     for module in plugins("grpo_gym.agents", "grpo_agents"):
-        found |= module.AGENTS
+        if isinstance(getattr(module, "AGENTS", None), Mapping):
+            found |= module.AGENTS
+        else:
+            warnings.warn(f"plug-in {module.__name__} has no mapping AGENTS", stacklevel=2)
     return dict(sorted(found.items()))
 
 

@@ -169,7 +169,14 @@ def test_environments_are_loaded_lazily() -> None:
 class FakeModule:
     """Stands for a plug-in of agents."""
 
+    __name__ = "fake"
     AGENTS = {"grpo": lambda clip_low=0.2: ("grpo", clip_low), "gspo": lambda: ("gspo",)}  # noqa: RUF012
+
+
+def test_a_plugin_without_agents_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "plugins", lambda group, builtin: (pytest, FakeModule))
+    with pytest.warns(UserWarning, match="plug-in pytest has no mapping AGENTS"):
+        assert list(registry.agents()) == ["grpo", "gspo"]
 
 
 def test_agents_are_made_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,247 @@
+"""The three things one does, from Python: train, evaluate, play."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+
+from grpo_gym.agent import Agent
+from grpo_gym.collector import Collector, collector_settings
+from grpo_gym.config import (
+    EvalConfig,
+    RolloutConfig,
+    TaskOptions,
+    TrainConfig,
+    format_arguments,
+    from_values,
+    parse_arguments,
+)
+from grpo_gym.curriculum import TaskStream
+from grpo_gym.engines.hf import HFEngine
+from grpo_gym.errors import UsageError
+from grpo_gym.evaluation import Evaluation, run_evaluation
+from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.monitor import write_rollouts
+from grpo_gym.objectives.penalties import KL
+from grpo_gym.policy import TINY, Policy, load_policy
+from grpo_gym.progress import Progress
+from grpo_gym.registry import make, make_agent
+from grpo_gym.runs import open_run, save_config, saved_config
+from grpo_gym.trainer import Run, Trainer
+from grpo_gym.types import Group
+
+EnvSource = str | Callable[[], gymnasium.Env[Any, Any]]
+"""An environment: its id, or a function that builds it."""
+
+# Tasks of an endless environment that are played when no number is given.
+_ENDLESS_TASKS = 200
+
+
+def train(
+    *,
+    env: EnvSource | None = None,
+    agent: str | Agent | None = None,
+    model: str | Path | None = None,
+    env_args: Mapping[str, Any] | None = None,
+    agent_args: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> Run:
+    """Train a model on an environment.
+
+    Args:
+        env: id, or a function that builds a Gymnasium environment of text.
+        agent: an `Agent`, or its name.
+        model: "tiny", a model folder, or a hub id.
+        env_args: arguments of the environment.
+        agent_args: hyper-parameters of the agent, if `agent` is a name.
+        console: where to show progress; None shows nothing.
+        **options: fields of `TrainConfig`: steps, group_size, learning_rate, seed, run_dir, ...
+
+    Returns:
+        The run; `run.model` is the folder of the trained model.
+
+    Raises:
+        UsageError: A mistake in what was given.
+    """
+    values = dict(options)
+    named: dict[str, Any] = {"env": env, "agent": agent, "model": model}
+    values |= {name: _name(value) for name, value in named.items() if value is not None}
+    if env_args is not None:
+        values["env_arg"] = format_arguments(env_args)
+    if agent_args is not None:
+        values["agent_arg"] = format_arguments(agent_args)
+    if values.get("resume") and values.get("run_dir") is not None:
+        base = saved_config(Path(values["run_dir"]))
+        config = from_values(TrainConfig, vars(base) | values, "train()")
+    else:
+        config = from_values(TrainConfig, values, "train()")
+    rule = agent if isinstance(agent, Agent) else None
+    return run_training(config, console, rule, None if isinstance(env, str) else env)
+
+
+def evaluate(
+    *,
+    env: EnvSource | None = None,
+    model: str | Path | None = None,
+    env_args: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Estimate pass@k of a model on an environment.
+
+    Args:
+        env: id, or a function that builds a Gymnasium environment of text.
+        model: "tiny", a model folder (such as `run.model`), or a hub id.
+        env_args: arguments of the environment.
+        console: where to show progress; None shows nothing.
+        **options: fields of `EvalConfig`: n, k, tasks, temperature, max_tokens, seed, ...
+
+    Raises:
+        UsageError: A mistake in what was given.
+    """
+    values = dict(options)
+    named: dict[str, Any] = {"env": env, "model": model}
+    values |= {name: _name(value) for name, value in named.items() if value is not None}
+    if env_args is not None:
+        values["env_arg"] = format_arguments(env_args)
+    config = from_values(EvalConfig, values, "evaluate()")
+    return run_evaluate(config, console, None if isinstance(env, str) else env)
+
+
+def run_training(
+    config: TrainConfig,
+    console: Console | None = None,
+    rule: Agent | None = None,
+    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+) -> Run:
+    """Train as a config says; `rule` and `env` stand in for what its names cannot express."""
+    make_env = env or _env_maker(config)
+    agent = rule or make_agent(
+        config.agent, **parse_arguments(config.agent_arg, f"agent argument of {config.agent}")
+    )
+    if config.kl:
+        agent = replace(agent, penalties=(*agent.penalties, KL(config.kl, config.kl_kind)))
+    agent.check(config.group_size)
+    make_env().close()
+    policy = load_policy(config.model)
+    config = _resolved(config)
+    folder = open_run(config)
+    learner = Learner(policy.model, agent, _optimiser_options(config))
+    engine = HFEngine(learner.model, policy.tokenizer, max_lanes=config.max_lanes)
+    engine.version = learner.version
+    progress = Progress(console, config.steps)
+    trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
+    save_config(config, folder)
+    (folder / "agent.txt").write_text(f"{agent!r}\n", encoding="utf-8")
+    return trainer.run()
+
+
+def run_evaluate(
+    config: EvalConfig,
+    console: Console | None = None,
+    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+) -> Evaluation:
+    """Evaluate as a config says."""
+    for path in (config.out, config.rollouts):
+        _check_parent(path)
+    make_env = env or _env_maker(config)
+    first = make_env()
+    stream = TaskStream.evaluation(first, config.seed, config.split)
+    first.close()
+    tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
+    collector = _collector(config, make_env, load_policy(config.model), config.n)
+    progress = Progress(console, 1)
+    try:
+        with progress:
+            evaluation, groups = run_evaluation(
+                config.env,
+                collector,
+                tasks,
+                n=config.n,
+                k=config.k,
+                seed=config.seed,
+                progress=progress.evaluation,
+            )
+    finally:
+        collector.close()
+    if config.out is not None:
+        Path(config.out).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    if config.rollouts is not None:
+        write_rollouts(Path(config.rollouts), groups)
+    return evaluation
+
+
+def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
+    """Play episodes, one of each task, as a config says."""
+    make_env = _env_maker(config)
+    first = make_env()
+    stream = TaskStream.evaluation(first, config.seed, config.split)
+    first.close()
+    collector = _collector(config, make_env, load_policy(config.model), 1)
+    try:
+        return collector.collect(stream.finite(config.episodes), config.seed).groups
+    finally:
+        collector.close()
+
+
+def _collector(
+    config: EvalConfig | RolloutConfig,
+    make_env: Callable[[], gymnasium.Env[Any, Any]],
+    policy: Policy,
+    copies: int,
+) -> Collector:
+    engine = HFEngine(policy.model, policy.tokenizer, max_lanes=config.max_lanes)
+    sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
+    return Collector(make_env, engine, policy.renderer, sampling, options)
+
+
+def _env_maker(config: TaskOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
+    arguments = parse_arguments(config.env_arg, f"argument of {config.env}")
+    return lambda: make(config.env, **arguments)
+
+
+def _resolved(config: TrainConfig) -> TrainConfig:
+    rate = config.learning_rate
+    if rate is None:
+        rate = 1e-3 if config.model == TINY else 1e-6
+    return replace(config, learning_rate=rate)
+
+
+def _optimiser_options(config: TrainConfig) -> OptimiserOptions:
+    assert config.learning_rate is not None
+    return OptimiserOptions(
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        schedule=config.schedule,
+        warmup_steps=config.warmup_steps,
+        total_steps=config.steps * config.epochs * config.mini_batches,
+        max_grad_norm=config.max_grad_norm,
+        epochs=config.epochs,
+        mini_batches=config.mini_batches,
+        tokens_per_micro_batch=config.tokens_per_micro_batch,
+        temperature=config.temperature,
+        precision=config.precision,
+        gradient_checkpointing=config.gradient_checkpointing,
+        max_bad_steps=config.max_bad_steps,
+        seed=config.seed,
+    )
+
+
+def _name(value: Any) -> Any:
+    """How the config records what was given as an object."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Agent):
+        return repr(value)
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', repr(value))}"
+
+
+def _check_parent(path: str | None) -> None:
+    if path is not None and not Path(path).parent.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {Path(path).parent}")

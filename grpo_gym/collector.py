@@ -1,0 +1,181 @@
+"""Tasks in, groups out: G copies of each task are played at once, each lane on its own."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from grpo_gym.config import SamplingOptions
+from grpo_gym.curriculum import TaskSpec
+from grpo_gym.engines.base import Engine, Sampling
+from grpo_gym.errors import UsageError
+from grpo_gym.lane import Limits
+from grpo_gym.rendering import Renderer
+from grpo_gym.session import Session
+from grpo_gym.types import Group
+from grpo_gym.workers import EnvWorker
+
+
+@dataclass(frozen=True)
+class CollectorOptions:
+    """How rollouts are collected.
+
+    Attributes:
+        group_size: copies of each task, G.
+        rollout_tokens: most tokens after the prompt, observations included; None for no limit but the
+            context.
+        max_lanes: most rollouts in play at once; a group is opened when there is room for all of it.
+        max_error_share: share of rollouts that may be lost to failing environments before the run stops.
+        env_timeout_s: seconds an environment may take for one answer before its rollout is lost.
+        patience_s: seconds that generation waits for an environment that has just got an action. Fast
+            environments then always rejoin at the same point, which keeps runs reproducible; slow ones
+            hold nobody up. `inf` makes every run reproducible, at the pace of the slowest environment.
+    """
+
+    group_size: int
+    rollout_tokens: int | None = None
+    max_lanes: int = 256
+    max_error_share: float = 0.1
+    env_timeout_s: float = 300.0
+    patience_s: float = 0.02
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What one call of `Collector.collect` brought.
+
+    Attributes:
+        groups: in the order of the tasks; a task all of whose copies failed at the start has none.
+        failures: number of rollouts lost to failing environments.
+        tokens: number of tokens sampled.
+        seconds: wall-clock time it took.
+    """
+
+    groups: tuple[Group, ...]
+    failures: int
+    tokens: int
+    seconds: float
+
+
+class Collector:
+    """Plays groups of rollouts through environments with one engine.
+
+    Environments live in threads and are reused from one call to the next. Requests join the engine's
+    batch as soon as their environment has answered, and leave it as soon as they are complete.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], gymnasium.Env[Any, Any]],
+        engine: Engine,
+        renderer: Renderer,
+        sampling: Sampling,
+        options: CollectorOptions,
+    ) -> None:
+        self._make_env = make_env
+        self._engine = engine
+        self._renderer = renderer
+        self._sampling = sampling
+        self._options = options
+        self._idle: list[EnvWorker] = []
+
+    def collect(
+        self,
+        tasks: Sequence[TaskSpec],
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Collection:
+        """Play G copies of every task.
+
+        Args:
+            tasks: what each group is reset with.
+            seed: with the task's index, the copy and the turn it decides every random draw.
+            progress: called with the number of rollouts that have ended, and their number in all.
+
+        Raises:
+            EnvironmentFailure: Copies of one task differ, or more environments failed than
+                `max_error_share` allows.
+            UsageError: No prompt fits the model's context, or an environment refuses its options.
+        """
+        started = time.perf_counter()
+        session = Session(
+            tasks=tasks,
+            seed=seed,
+            engine=self._engine,
+            renderer=self._renderer,
+            sampling=self._sampling,
+            limits=Limits(
+                self._sampling.max_tokens,
+                self._options.rollout_tokens,
+                self._engine.context_length,
+            ),
+            copies=self._options.group_size,
+            max_lanes=self._options.max_lanes,
+            max_error_share=self._options.max_error_share,
+            timeout_s=self._options.env_timeout_s,
+            patience_s=self._options.patience_s,
+            borrow=self._borrow,
+            give_back=self._idle.append,
+        )
+        try:
+            session.play(progress)
+        finally:
+            self._engine.abort()
+            session.close()
+        lanes = session.lanes()
+        groups = tuple(
+            Group(row[0].task_id, tuple(lane.rollout() for lane in row))
+            for row in lanes
+            if any(lane.task_id for lane in row)
+        )
+        self._check_prompts(groups)
+        return Collection(
+            groups=groups,
+            failures=sum(lane.error is not None for row in lanes for lane in row),
+            tokens=sum(sum(lane.mask) for row in lanes for lane in row),
+            seconds=time.perf_counter() - started,
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        for worker in self._idle:
+            worker.close()
+        self._idle.clear()
+
+    def _borrow(self) -> EnvWorker:
+        return self._idle.pop() if self._idle else EnvWorker(self._make_env)
+
+    def _check_prompts(self, groups: Sequence[Group]) -> None:
+        lengths = [len(group.rollouts[0].prompt_ids) for group in groups]
+        if lengths and min(lengths) >= self._engine.context_length:
+            raise UsageError(
+                f"the prompt of task {groups[0].task_id!r} has {lengths[0]} tokens and the others are no "
+                f"shorter than {min(lengths)}, but the model's context holds "
+                f"{self._engine.context_length}: use a model with a longer context, or shorter tasks"
+            )
+
+
+def collector_settings(
+    config: SamplingOptions, copies: int, stop_token_ids: tuple[int, ...]
+) -> tuple[Sampling, CollectorOptions]:
+    """What a collector needs, from the options of a run."""
+    sampling = Sampling(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        max_tokens=config.max_tokens,
+        stop=config.stop,
+        stop_token_ids=stop_token_ids,
+    )
+    options = CollectorOptions(
+        group_size=copies,
+        rollout_tokens=config.rollout_tokens,
+        max_lanes=config.max_lanes,
+        max_error_share=config.max_error_share,
+        env_timeout_s=config.env_timeout_s,
+        patience_s=config.patience_s,
+    )
+    return sampling, options

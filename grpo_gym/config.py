@@ -1,0 +1,285 @@
+"""Every option of a run, as dataclass fields; a TOML file and the command line say the same things."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from grpo_gym.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """What is played, and by which model."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    env: str = "grpo_gym/Arithmetic-v0"
+    """Environment: a registered id, or module:Class."""
+    env_arg: tuple[str, ...] = ()
+    """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
+    model: str = "tiny"
+    """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package."""
+    seed: int = 0
+    """Decides tasks, samples and everything else that is random."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How the policy samples and how far a rollout may go."""
+
+    temperature: float = 1.0
+    """Logits are divided by it; 0, for evaluation, takes the most probable token."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens whose probability reaches this."""
+    top_k: int = 0
+    """Keep this many most probable tokens; 0 keeps all."""
+    min_p: float = 0.0
+    """Keep tokens at least this share as probable as the most probable one."""
+    max_tokens: int = 256
+    """Most tokens that one turn may sample."""
+    rollout_tokens: int | None = None
+    """Most tokens of a rollout after its prompt, observations included; None: what the context holds."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a turn."""
+    max_lanes: int = 256
+    """Most rollouts in play at once."""
+    max_error_share: float = 0.1
+    """Share of rollouts that may be lost to failing environments before the run stops."""
+    env_timeout_s: float = 300.0
+    """Seconds an environment may take for one answer before its rollout is lost."""
+    patience_s: float = 0.02
+    """Seconds that generation waits for environments that have just been asked; inf: for all of them."""
+
+    def __post_init__(self) -> None:
+        _require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(self.top_k >= 0, "top_k", self.top_k, "at least 0")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "within 0 and 1")
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        tokens = self.rollout_tokens
+        _require(tokens is None or tokens >= 1, "rollout_tokens", tokens, "at least 1")
+        _require(self.max_lanes >= 1, "max_lanes", self.max_lanes, "at least 1")
+        share = self.max_error_share
+        _require(0 <= share <= 1, "max_error_share", share, "within 0 and 1")
+        _require(self.env_timeout_s > 0, "env_timeout_s", self.env_timeout_s, "above 0")
+        _require(self.patience_s >= 0, "patience_s", self.patience_s, "at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(TaskOptions, SamplingOptions):
+    """Train a model on an environment."""
+
+    agent: str = "grpo"
+    """Name of the update rule; `grpo-gym agents` lists them."""
+    agent_arg: tuple[str, ...] = ()
+    """Hyper-parameters of the agent, as name=value."""
+    kl: float = 0.0
+    """Weight of a KL penalty to the initial model, added to the agent's own penalties; 0: none."""
+    kl_kind: Literal["k1", "k2", "k3", "k3_is", "k3_plus"] = "k3"
+    """Estimator of that KL."""
+    steps: int = 100
+    """Training steps: each collects rollouts and updates the model on them."""
+    groups_per_step: int = 16
+    """Tasks in a step, N."""
+    group_size: int = 8
+    """Rollouts of each task, G."""
+    split: str = "train"
+    """Split of the tasks, for environments that have splits."""
+    learning_rate: float | None = None
+    """Of AdamW; None: 1e-6, or 1e-3 for the tiny policy."""
+    weight_decay: float = 0.0
+    """Of AdamW, on matrices only."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after the warm-up: constant, or falling to 0 at the last step."""
+    warmup_steps: int = 0
+    """Optimiser steps over which the learning rate rises from 0."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; inf leaves them."""
+    epochs: int = 1
+    """Passes over each batch."""
+    mini_batches: int = 1
+    """Optimiser steps in each pass."""
+    tokens_per_micro_batch: int = 16_384
+    """Most tokens in one forward pass: decides memory and speed, never the result."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 runs the model under autocast; weights, log-probs and loss stay in float32."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+    max_bad_steps: int = 3
+    """This many steps in a row whose loss or gradient is not finite stop the run."""
+    run_dir: str | None = None
+    """Folder of the run; None: runs/ENV-AGENT-N. It must be new, or hold a run to resume."""
+    resume: bool = False
+    """Go on from the last checkpoint in run_dir."""
+    save_every: int = 50
+    """Steps between checkpoints; the last step is always saved. 0: only the last."""
+    keep: int = 2
+    """Checkpoints to keep."""
+    rollouts_every: int = 10
+    """Steps between those whose rollouts are written to RUN/rollouts; 0: none."""
+    eval_tasks: int = 0
+    """Tasks of the evaluation before the first step and after the last; 0: no evaluation."""
+    eval_every: int = 0
+    """Steps between further evaluations; 0: none."""
+    eval_n: int = 16
+    """Rollouts of each evaluation task."""
+    eval_k: tuple[int, ...] = (1, 8)
+    """Values of k in pass@k."""
+    eval_split: str | None = None
+    """Split of the evaluation; None: test if the environment has it, else the training split."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.temperature > 0, "temperature", self.temperature, "above 0 to train")
+        for name in ("steps", "groups_per_step", "group_size", "keep", "eval_n"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("save_every", "rollouts_every", "eval_tasks", "eval_every", "kl"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        if self.eval_tasks:
+            _check_k(self.eval_k, self.eval_n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig(TaskOptions, SamplingOptions):
+    """Evaluate a model on an environment with pass@k."""
+
+    n: int = 16
+    """Rollouts of each task."""
+    k: tuple[int, ...] = (1, 8)
+    """Values of k in pass@k, each at most n; on the command line as 1,8."""
+    tasks: int | None = None
+    """Most tasks; None: all of a finite set, 200 of an endless one."""
+    split: str | None = None
+    """Split of the tasks; None: test if the environment has it, else its only one."""
+    out: str | None = None
+    """JSON file to write the result to."""
+    rollouts: str | None = None
+    """JSONL file to write every rollout to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.n >= 1, "n", self.n, "at least 1")
+        _require(self.tasks is None or self.tasks >= 1, "tasks", self.tasks, "at least 1")
+        _check_k(self.k, self.n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(TaskOptions, SamplingOptions):
+    """Play episodes and show the conversations."""
+
+    episodes: int = 4
+    """How many, each of another task."""
+    split: str | None = None
+    """Split of the tasks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.episodes >= 1, "episodes", self.episodes, "at least 1")
+
+
+Config = TypeVar("Config", TrainConfig, EvalConfig, RolloutConfig)
+
+
+def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """A config from plain values, checked.
+
+    Args:
+        kind: the dataclass.
+        values: field names to values; lists stand for tuples.
+        where: the file, or whatever the values come from, for the message.
+
+    Raises:
+        UsageError: An unknown option (the known ones near it are named), or a value of another type.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        if isinstance(first.get("ctx", {}).get("error"), UsageError):
+            raise UsageError(f"{where}: {first['ctx']['error']}") from error
+        name = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(field.name for field in fields(kind))
+        if first["type"] == "unexpected_keyword_argument":
+            raise UsageError(f"{where}: no option {name!r}; the options are {known}") from error
+        raise UsageError(
+            f"{where}: {name} is {first['input']!r}: {first['msg'].lower()}"
+        ) from error
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file.
+
+    Raises:
+        UsageError: It cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from error
+
+
+def to_toml(config: TrainConfig | EvalConfig | RolloutConfig) -> str:
+    """A config as TOML that `from_values` reads back; fields that are None are left out."""
+    lines = []
+    for name, value in asdict(config).items():
+        if value is not None:
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def parse_arguments(pairs: Iterable[str], option: str) -> dict[str, Any]:
+    """name=value pairs as keyword arguments; a value is read as TOML if it can be, else as text.
+
+    Raises:
+        UsageError: A pair without "=" or without a name, or a name that comes twice.
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{option} {pair!r} is not of the form name=value")
+        if name in arguments:
+            raise UsageError(f"{option} gives {name} twice")
+        try:
+            arguments[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            arguments[name] = text
+    return arguments
+
+
+def format_arguments(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keyword arguments as the name=value pairs that `parse_arguments` reads back."""
+    return tuple(f"{name}={_toml(value)}" for name, value in arguments.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    # A JSON string is a TOML string, but for the one character that TOML wants escaped.
+    return json.dumps(str(value)).replace("\x7f", "\\u007F")
+
+
+def _check_k(k: tuple[int, ...], n: int) -> None:
+    _require(bool(k), "k", k, "at least one number")
+    for each in k:
+        _require(each >= 1, "k", each, "at least 1")
+        if each > n:
+            raise UsageError(
+                f"pass@{each} needs at least {each} rollouts of each task, but n is {n}"
+            )
+
+
+def _require(right: bool, name: str, value: Any, what: str) -> None:
+    if not right:
+        raise UsageError(f"{name} is {value}, but must be {what}")

@@ -1,0 +1,225 @@
+"""pass@k with confidence intervals, over the tasks of an environment."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from grpo_gym.collector import Collector
+from grpo_gym.curriculum import TaskSpec
+from grpo_gym.errors import UsageError
+from grpo_gym.types import FloatArray, Group, Rollout
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over tasks and its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy can do.
+
+    Attributes:
+        env: the environment.
+        tasks: number of tasks.
+        n: rollouts of each task.
+        pass_at: k to the estimate of pass@k.
+        reward: mean reward; rollouts that cannot be scored are left out.
+        tokens: mean number of sampled tokens of a rollout.
+        truncated: share of rollouts that a limit cut.
+        failures: rollouts lost to failing environments; they are left out of everything else.
+        unscored: rollouts that the environment could not score; they count as not solved.
+        confidence: of the intervals, by bootstrap over tasks.
+        successes: task id to its numbers of successes and of rollouts.
+    """
+
+    env: str
+    tasks: int
+    n: int
+    pass_at: Mapping[int, Estimate]
+    reward: float
+    tokens: float
+    truncated: float
+    failures: int
+    unscored: int
+    confidence: float
+    successes: Mapping[str, tuple[int, int]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.env}: {self.tasks} tasks x {self.n} rollouts"]
+        lines += [f"pass@{k} {estimate}" for k, estimate in self.pass_at.items()]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """Everything, as JSON; a number that does not exist is null."""
+        record = asdict(self)
+        record["pass_at"] = {str(k): asdict(estimate) for k, estimate in self.pass_at.items()}
+        return json.dumps(_finite(record), indent=2, allow_nan=False)
+
+
+def pass_at_k(successes: int, n: int, k: int) -> float:
+    """Unbiased probability that at least one of k rollouts succeeds, from c successes in n.
+
+    1 - C(n-c, k) / C(n, k), as a product so that nothing overflows ("Evaluating Large Language Models
+    Trained on Code", arXiv 2107.03374, eq. 1).
+
+    Raises:
+        UsageError: k is not within 1..n.
+    """
+    if not 1 <= k <= n:
+        raise UsageError(f"pass@{k} needs at least {k} rollouts of each task, but n is {n}")
+    if n - successes < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / i for i in range(n - successes + 1, n + 1))
+
+
+def bootstrap(
+    values: FloatArray, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Estimate:
+    """Mean over tasks and its percentile interval; tasks are resampled, not rollouts.
+
+    Where all tasks are equal the bootstrap knows no spread: the interval is then that of the rule of three,
+    in which a proportion seen in none of m tasks may still be as large as about 3/m.
+    """
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(len(values), size=(resamples, len(values)))
+    means = values[picks].mean(axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    if np.ptp(values) == 0:
+        slack = 1 - (1 - confidence) ** (1 / len(values))
+        low, high = max(0.0, low - slack), min(1.0, high + slack)
+    return Estimate(float(values.mean()), float(low), float(high))
+
+
+def run_evaluation(
+    env: str,
+    collector: Collector,
+    tasks: Sequence[TaskSpec],
+    *,
+    n: int,
+    k: Sequence[int],
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Evaluation, tuple[Group, ...]]:
+    """Play n rollouts of every task and estimate pass@k.
+
+    Args:
+        env: name for the record.
+        collector: its group size is n.
+        tasks: what to play.
+        n: rollouts of each task.
+        k: values of k, each at most n.
+        seed: of the sampling.
+        progress: called with the rollouts that have ended and their number in all.
+
+    Raises:
+        UsageError: A k above n, or an environment that does not report `info["success"]`.
+    """
+    for each in k:
+        pass_at_k(0, n, each)
+    collection = collector.collect(tasks, seed, progress)
+    return summarise(
+        env, collection.groups, n=n, k=k, failures=collection.failures
+    ), collection.groups
+
+
+def summarise(
+    env: str, groups: Sequence[Group], *, n: int, k: Sequence[int], failures: int = 0
+) -> Evaluation:
+    """pass@k and the rest, from groups of rollouts.
+
+    A task with fewer than the largest k rollouts left, because its environment failed, is left out.
+
+    Raises:
+        UsageError: No task is left, or the environment does not report `info["success"]`.
+    """
+    kept = {
+        group.task_id: [rollout for rollout in group.rollouts if rollout.error is None]
+        for group in groups
+    }
+    kept = {task_id: rollouts for task_id, rollouts in kept.items() if len(rollouts) >= max(k)}
+    if not kept:
+        raise UsageError(
+            f"{env}: no task has {max(k)} rollouts that did not fail; nothing to evaluate"
+        )
+    everything = [rollout for rollouts in kept.values() for rollout in rollouts]
+    counts = {
+        task_id: (sum(_solved(env, rollout) for rollout in rollouts), len(rollouts))
+        for task_id, rollouts in kept.items()
+    }
+    rewards = np.array([rollout.reward for rollout in everything])
+    scored = rewards[~np.isnan(rewards)]
+    return Evaluation(
+        env=env,
+        tasks=len(kept),
+        n=n,
+        pass_at={
+            each: bootstrap(np.array([pass_at_k(c, m, each) for c, m in counts.values()]))
+            for each in k
+        },
+        reward=float(scored.mean()) if len(scored) else math.nan,
+        tokens=float(np.mean([rollout.sampled_tokens for rollout in everything])),
+        truncated=float(np.mean([rollout.truncated for rollout in everything])),
+        failures=failures,
+        unscored=int(np.isnan(rewards).sum()),
+        confidence=0.95,
+        successes=counts,
+    )
+
+
+def table(evaluations: Mapping[str, Evaluation]) -> Table:
+    """A table of evaluations side by side, such as before and after training."""
+    first = next(iter(evaluations.values()))
+    out = Table(title=f"{first.env}: {first.tasks} tasks x {first.n} rollouts")
+    out.add_column("")
+    for name in evaluations:
+        out.add_column(name, justify="right")
+    for k in first.pass_at:
+        out.add_row(f"pass@{k}", *(str(e.pass_at[k]) for e in evaluations.values()))
+    out.add_row("mean reward", *(f"{e.reward:.3f}" for e in evaluations.values()))
+    out.add_row("tokens a rollout", *(f"{e.tokens:.1f}" for e in evaluations.values()))
+    out.add_row("truncated", *(f"{e.truncated:.1%}" for e in evaluations.values()))
+    return out
+
+
+def print_table(evaluations: Mapping[str, Evaluation], console: Console) -> None:
+    """Print evaluations side by side."""
+    console.print(table(evaluations))
+    console.print(f"[dim]{95}% intervals by bootstrap over tasks[/dim]")
+
+
+def write_json(evaluation: Evaluation, path: Path) -> None:
+    """Write an evaluation as JSON."""
+    path.write_text(evaluation.to_json() + "\n", encoding="utf-8")
+
+
+def _solved(env: str, rollout: Rollout) -> bool:
+    if rollout.success is None:
+        raise UsageError(
+            f"{env} does not report info['success'] when an episode ends, and a reward above 0 is not a "
+            "solved task: have the environment report it"
+        )
+    return rollout.success
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,48 @@
+"""Proof that the engine samples from the policy that the learner has."""
+
+import numpy as np
+
+from grpo_gym.engines.base import Engine
+from grpo_gym.learner import Learner
+from grpo_gym.types import Batch
+
+TOLERANCE = {"fp32": 1e-3, "bf16": 0.25}
+"""Largest allowed difference of two log-probs of the same token, by the learner's precision."""
+
+_PROBE_TOKENS = 256
+
+
+class SyncError(RuntimeError):
+    """The engine does not sample from the learner's policy."""
+
+
+def verify_sync(
+    engine: Engine, learner: Learner, batch: Batch, temperature: float, precision: str
+) -> float:
+    """Compare the engine's log-probs with the learner's on two rollouts of a batch.
+
+    Args:
+        engine: has just loaded the learner's weights.
+        learner: whose weights they are.
+        batch: rollouts to take the probe from.
+        temperature: at which log-probs are compared.
+        precision: of the learner; decides the tolerance.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        SyncError: The difference is above the tolerance, or not a number.
+    """
+    ends = (batch.rollouts[0], batch.rollouts[-1])
+    probe = [[*r.prompt_ids.tolist(), *r.token_ids.tolist()][:_PROBE_TOKENS] for r in ends]
+    ours, theirs = learner.logprobs(probe, temperature), engine.score(probe, temperature)
+    gaps = [np.abs(a - b).max(initial=0.0) for a, b in zip(ours, theirs, strict=True)]
+    gap = float(np.max(gaps))
+    if not gap <= TOLERANCE[precision]:
+        raise SyncError(
+            f"after the update to version {learner.version} the engine's log-probs differ from the "
+            f"learner's by up to {gap:.3g} (at most {TOLERANCE[precision]:g} is allowed at {precision}): "
+            "the engine does not have the learner's weights"
+        )
+    return gap

@@ -44,6 +44,7 @@ BASE_NAMES = "zero one two three four five six seven eight nine ten eleven twelv
 ADVANCED = re.compile(
     r"\\(?:sum|prod|int|iint|oint|lim|frac ?\{ ?d ?\}|partial|det|begin)(?![A-Za-z])"
 )
+ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-zA-Z]+\}")
 UNSOUND = re.compile(
     r"\\text|\\ne(?![A-Za-z])|\\not|\d ?_ ?\{? ?\d|'|(?<![\\A-Za-z])[A-Za-z]{4,}|\\circ"
 )
@@ -71,8 +72,9 @@ def parsed(text: str) -> list[Any]:
 
 
 def same_text(answer: str, reference: str) -> bool:
-    """Whether two texts are the same, spacing apart."""
-    return answer.replace(" ", "") == reference.replace(" ", "")
+    """Whether two texts are the same, apart from spaces that separate no two digits."""
+    left, right = (re.sub(r"(?<!\d) | (?!\d)", "", text) for text in (answer, reference))
+    return left == right
 
 
 def equal_leaves(answer: str, reference: str) -> bool:
@@ -83,7 +85,7 @@ def equal_leaves(answer: str, reference: str) -> bool:
         verdict = judge(answer, reference)
         if verdict is not None:
             return verdict
-    if WORDS.search(answer) or WORDS.search(reference):
+    if any(WORDS.search(ENVIRONMENT.sub("", text)) for text in (answer, reference)):
         return fold(answer) == fold(reference) != ""
     return by_math_verify(answer, reference)
 
@@ -183,12 +185,13 @@ def fold(text: str) -> str:
     """Words without case, styling, spacing, an article, and punctuation at the ends."""
     words = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text).casefold()
     words = " ".join(words.replace("-", " ").split()).strip(" .,;:!?\"'`")
+    words = re.sub(r"\s*([^\w\s])\s*", r"\1", words)
     return re.sub(r"^(?:the|a|an) ", "", words)
 
 
 def by_math_verify(answer: str, reference: str) -> bool:
     """math-verify's verdict on what the reader refuses; False on what math-verify is known to misread."""
-    if UNSOUND.search(answer) or UNSOUND.search(reference):
+    if any(UNSOUND.search(ENVIRONMENT.sub("", text)) for text in (answer, reference)):
         return False
     if not (ADVANCED.search(answer) or ADVANCED.search(reference)):
         return False

@@ -43,10 +43,15 @@ RENAMED = {
 }  # fmt: skip
 COMMAND = re.compile(r"\\([A-Za-z]+)(\.(?![0-9]))?")
 STYLED = re.compile(
-    r"\\(?:text|textrm|textbf|textit|textnormal|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm"
-    r"|operatorname|mathop|emph|texttt|textsf|underline)\s*\*?\s*\{([^{}]*)\}"
+    r"\\(text|textrm|textbf|textit|textnormal|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol"
+    r"|bm|vec|operatorname|mathop|emph|texttt|textsf|underline) ?\*?\s*\{([^{}]*)\}"
 )
-BARE_CONTENT = re.compile(r"\s*(?:[A-Za-z]|[-+]?[\d.,/ ]+|\\[A-Za-z]+|\([A-Za-z]\)|[^A-Za-z]+)\s*")
+LETTER_STYLES = frozenset({"mathbf", "mathit", "boldsymbol", "bm", "vec", "underline"})
+BARE = re.compile(r"[ei]|[-+]?[\d.,/ ]+|\\[A-Za-z]+|\([A-Za-z]\)|[^A-Za-z]+")
+NUMBERED = re.compile(r"([-+]?\d[\d.,/]*) ([A-Za-z ]+)")
+UNIT_FRACTION = re.compile(
+    r"\\frac ?\{ ?(\\text\{[^{}]*\}(?:\^ ?\{?\d\}?)?) ?\} ?\{ ?(\\text\{[^{}]*\}(?:\^ ?\{?\d\}?)?) ?\}"
+)
 SPACES = re.compile(r"\\[ ,;:!>]|~|\s+")
 THIN = r"(?:\\[,;:!> ]|\{,\}|,\\!|[\u00a0\u2000-\u200a\u202f\u205f '’]|\\thinspace |\{\\,\})"
 THIN_GROUPS = re.compile(rf"(?<![\d.,])(\d{{1,3}})((?:{THIN}\d{{3}})+)(?!\d)")
@@ -105,10 +110,12 @@ def rename(match: re.Match[str]) -> str:
 
 def unstyle(match: re.Match[str]) -> str:
     r"""Styled mathematics without its style; styled words as `\text{words}`."""
-    content = match[1]
-    if BARE_CONTENT.fullmatch(content) and not re.fullmatch(r"\s*[A-Za-df-hj-z]\s*", content):
-        return f" {content.strip()} " if content.strip() else " "
-    return rf"\text{{{' '.join(content.split())}}}"
+    content = " ".join(match[2].split())
+    if not content or BARE.fullmatch(content) or (match[1] in LETTER_STYLES and len(content) == 1):
+        return f" {content} "
+    if numbered := NUMBERED.fullmatch(content):
+        return rf" {numbered[1]} \text{{{numbered[2]}}}"
+    return rf"\text{{{content}}}"
 
 
 def strip_outside(text: str) -> str:
@@ -173,6 +180,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"\\(?:hspace|vspace|phantom)\s*\{[^{}]*\}|\\(?:left|right)\s*\.", " ", text)
     text = COMMAND.sub(rename, text)
     text = STYLED.sub(unstyle, STYLED.sub(unstyle, text))
+    text = UNIT_FRACTION.sub(r"\1/\2", text)
     text = SPACES.sub(" ", text)
     text = collapse_brackets(text.replace("( ", "(").replace(" )", ")"))
     return strip_outside(text)

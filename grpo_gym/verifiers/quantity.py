@@ -7,8 +7,10 @@ from fractions import Fraction
 from grpo_gym.verifiers.units import DEGREE, JOINING, PERCENT, SCALES, SHORTHAND, UNITS, Unit, read_unit, singular
 
 MAX_DIGITS = 200
-MIN_SIGNIFICANT = 6
-"""Digits a decimal needs to stand for a number that is written exactly, such as 1/3 or the root of 2."""
+MIN_ROUNDED = 6
+"""Significant digits a rounded decimal needs to stand for an exact number, such as 1/3 or a root."""
+MIN_CUT = 8
+"""Significant digits it needs where it was cut off, not rounded: 0.66666666 for 2/3."""
 
 DECIMAL = re.compile(
     r"(?P<sign>[+-]?) ?(?P<digits>\d+\.?\d*|\.\d+)(?:(?P<e>[eE])(?P<power>[+-]?\d{1,4}))?"
@@ -34,6 +36,7 @@ STYLED_UNIT = re.compile(r"(?:\\text\{[^{}]*\}|\^ ?\{? ?\d ?\}?|[ /*]|\\cdot)+")
 NUMERAL = re.compile(
     r"[+-]? ?(?:(?:\d[\d.,/ ]*)?\\frac ?(?:\{[^{}]*\}|\d) ?(?:\{[^{}]*\}|\d) ?|[\d.][\d.,/ ]*)"
 )
+NOUN = re.compile(r"[A-Za-z]?[a-z]*[aeiou][a-z]*(?<=\w{3})|[A-Za-z]{4,}")
 BARE_UNIT = re.compile(r"[A-Za-z][A-Za-z /'^{}23]*")
 SCALED = re.compile(rf"(?P<scale>{'|'.join(SCALES)})s?\b ?(?P<rest>.*)", re.IGNORECASE)
 
@@ -140,7 +143,7 @@ def is_bare_unit(phrase: str, spaced: bool) -> bool:
     """Whether letters after a numeral, outside text, are a unit and not names it is multiplied by."""
     words = re.findall("[A-Za-z]+", phrase)
     known = all(
-        singular(word) in UNITS or word in SHORTHAND or word in JOINING or len(word) > 3
+        singular(word) in UNITS or word in SHORTHAND or word in JOINING or NOUN.fullmatch(word)
         for word in words
     )
     joined = len(words[0]) > 1 and len(words[0]) < 4 and singular(words[0]) in UNITS
@@ -202,7 +205,7 @@ def same_quantity(answer: Quantity, reference: Quantity) -> bool | None:
 
 
 def rounds_to(decimal: str, exact: Fraction, written: str) -> bool:
-    """Whether `decimal` is `exact` rounded (or cut, one digit later) to six or more significant digits.
+    """Whether `decimal` is `exact` rounded, or cut off, to enough significant digits.
 
     Args:
         decimal: a decimal as written; anything else is False.
@@ -218,6 +221,6 @@ def rounds_to(decimal: str, exact: Fraction, written: str) -> bool:
     significant = len(digits.replace(".", "").lstrip("0"))
     last_place = Fraction(1, 10 ** len(digits.partition(".")[2]))
     gap = abs(value - exact)
-    return (significant >= MIN_SIGNIFICANT and gap <= last_place / 2) or (
-        significant > MIN_SIGNIFICANT and gap < last_place and abs(value) < abs(exact)
+    return (significant >= MIN_ROUNDED and gap <= last_place / 2) or (
+        significant >= MIN_CUT and gap < last_place and abs(value) < abs(exact)
     )

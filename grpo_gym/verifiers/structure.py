@@ -132,6 +132,8 @@ def parts_of(text: str, depth: int = 0) -> Part:
     text = text.strip()
     while match := LEADING.match(text):
         text = text[match.end() :]
+    if text == r"\mathbb{R}":
+        return Group("()", (Leaf(r"-\infty"), Leaf(r"\infty")))
     if depth > 12:
         return Leaf(text)
     text = outside_brackets_conjunctions(text)

@@ -185,6 +185,7 @@ class Agent:
         for penalty in self.penalties:
             losses = losses + penalty(terms, log_ratio)
         metrics = loss_metrics(terms, log_ratio, surrogate.bounded, importance, keep)
+        metrics["impossible_now"] = pair(credit.mask & ~terms.mask, credit.mask)
         if self.critic is not None:
             value_losses = self._value_losses(self.critic, outputs, signals, credit, terms)
             losses = losses + value_losses

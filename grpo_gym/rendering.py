@@ -1,7 +1,7 @@
 """Chat template to token ids and back, append only.
 
 Sampled ids are never decoded and encoded again: the next prompt is the previous ids, then the
-completion's ids, then `Renderer.extend(...)`, the template's text for what the environment answered.
+completion's ids, then `Renderer.extend(...)`: the text for what the environment answered.
 """
 
 import re

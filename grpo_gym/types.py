@@ -31,7 +31,7 @@ FinishReason = Literal["stop", "length"]
 
 def frozen_array(values: Any, dtype: type) -> npt.NDArray[Any]:
     """A read-only copy of `values` as an array of `dtype`."""
-    array = np.array(values, dtype=dtype)
+    array: npt.NDArray[Any] = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array
 

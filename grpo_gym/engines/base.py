@@ -88,7 +88,9 @@ class Engine(ABC):
         """Take the learner's weights, under the names of the model's `state_dict`."""
 
     @abstractmethod
-    def score(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[FloatArray]:
+    def score(
+        self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
+    ) -> list[FloatArray]:
         """Log-prob of each token but the first of each sequence: arrays of length len(sequence) - 1."""
 
     def close(self) -> None:

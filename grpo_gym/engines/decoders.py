@@ -1,4 +1,4 @@
-"""Running a batch of lanes on a transformers model: prefill once per prompt, then token by token."""
+"""Running lanes on a transformers model: prefill once per prompt, then token by token."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -29,11 +29,11 @@ class Decoder(ABC):
 
     @abstractmethod
     def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
-        """Encode each prompt once and add `copies[i]` lanes for it; (lanes, V) logits to go on from."""
+        """Encode each prompt once, add `copies[i]` lanes for it; (lanes, V) logits of what is next."""
 
     @abstractmethod
     def decode(self, token_ids: Sequence[int]) -> Tensor:
-        """Give every lane one more token; (R, V) logits to go on from."""
+        """Give every lane one more token; (R, V) logits of what is next."""
 
     @abstractmethod
     def leave(self, row: int) -> None:
@@ -83,8 +83,8 @@ class JointDecoder(Decoder):
 class SeparateDecoder(Decoder):
     """Each lane has the cache that the model makes for itself, and its own forward pass.
 
-    Slower, but right for every model that transformers can generate with: recurrent layers, attention
-    biases, caches of their own.
+    Slower, but right for models that need more than keys and values: recurrent layers, biases of
+    the attention, caches of their own.
     """
 
     def __init__(self, model: PreTrainedModel, budget: int) -> None:
@@ -123,7 +123,7 @@ class SeparateDecoder(Decoder):
 
 
 def chunks(sequences: Sequence[Sequence[int]], budget: int) -> Iterator[range]:
-    """Ranges of neighbours that, padded to the longest, hold at most `budget` tokens; at least one."""
+    """Ranges of neighbours that, padded to the longest, hold `budget` tokens at most, or one."""
     start, longest = 0, 0
     for stop, sequence in enumerate(sequences):
         longest = max(longest, len(sequence))
@@ -143,8 +143,8 @@ def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 
 def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt], cache: DynamicCache) -> Tensor:
     """(n, V) logits after the last token of each prompt; keys and values of all go into `cache`."""
-    ends = torch.tensor([len(prompt) - 1 for prompt in prompts], device=model.device)
-    kept, index = ends.unique(return_inverse=True)
+    kept = sorted({len(prompt) - 1 for prompt in prompts})
+    index = [kept.index(len(prompt) - 1) for prompt in prompts]
     ids = padded(prompts, model.device)
     logits: Tensor = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=kept).logits
     return logits[torch.arange(len(prompts), device=model.device), index]
@@ -152,7 +152,7 @@ def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt], cache: Dynami
 
 @torch.no_grad()
 def decoder_for(model: PreTrainedModel, budget: int) -> Decoder:
-    """The fast decoder if it agrees with the model's plain forward pass on a probe, or the slow one.
+    """The fast decoder if it agrees with the model's forward pass on a probe, or the slow one.
 
     Raises:
         UsageError: Neither does: this is no model that can generate token by token.

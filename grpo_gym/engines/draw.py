@@ -26,7 +26,39 @@ class Drawn:
     top_logprobs: list[list[float]] | None = None
 
 
-def draw(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[float]) -> Drawn:
+@dataclass(frozen=True)
+class Settings:
+    """The settings of R lanes, side by side.
+
+    Attributes:
+        temperatures: (R, 1), or None if all are 1.
+        greedy: (R, 1) which lanes take the most probable token, or None if none does.
+        cut: indices and settings of the lanes that cut off improbable tokens.
+        top: most probable tokens to report.
+    """
+
+    temperatures: Tensor | None
+    greedy: Tensor | None
+    cut: tuple[tuple[int, Sampling], ...]
+    top: int
+
+    @classmethod
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> "Settings":
+        """Put the lanes' settings together."""
+        temperatures = torch.tensor([s.temperature for s in samplings], device=device).unsqueeze(1)
+        greedy = temperatures == 0
+        temperatures = temperatures.masked_fill(greedy, 1)
+        return cls(
+            temperatures=None if bool((temperatures == 1).all()) else temperatures,
+            greedy=greedy if bool(greedy.any()) else None,
+            cut=tuple(
+                (i, s) for i, s in enumerate(samplings) if s.temperature and not s.full_support
+            ),
+            top=max(s.top_logprobs for s in samplings),
+        )
+
+
+def draw(logits: Tensor, settings: Settings, uniforms: Sequence[float]) -> Drawn:
     """Draw by inverting the cumulative distribution: a lane's token depends on its own row alone.
 
     The temperature is applied first, then top-k, top-p of what is left, and min-p; what remains is
@@ -35,49 +67,43 @@ def draw(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[float
 
     Args:
         logits: (R, V) of any float type.
-        samplings: R settings.
+        settings: of the R lanes.
         uniforms: R numbers in [0, 1).
 
     Raises:
         FloatingPointError: A row has a logit that is nan or infinite, so it has no distribution.
     """
-    logprobs = distribution(logits, samplings)
-    weights = logprobs.exp().cumsum(-1)
+    logprobs = distribution(logits, settings)
+    weights = logprobs.exp().cumsum_(-1)
     total = weights[:, -1:]
     point = torch.tensor(uniforms, dtype=weights.dtype, device=weights.device).unsqueeze(1) * total
     # Rounding may lift the product to the total itself, beyond the last token that has a chance.
-    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
-    ids = torch.searchsorted(weights, point, right=True)
-    greedy = [sampling.temperature == 0 for sampling in samplings]
-    if any(greedy):
-        chosen = torch.tensor(greedy, device=ids.device).unsqueeze(1)
-        ids = torch.where(chosen, logprobs.argmax(-1, keepdim=True), ids)
-    # A nan anywhere in a row makes its total nan.
-    values = torch.cat([logprobs.gather(1, ids.clamp(max=logits.shape[1] - 1)), total], 1).tolist()
-    if not all(0 < row_total < 2 for _, row_total in values):
+    point = torch.minimum(point, total.nextafter(torch.zeros_like(total)))
+    ids = torch.searchsorted(weights, point, right=True).clamp_(max=logits.shape[1] - 1)
+    if settings.greedy is not None:
+        ids = torch.where(settings.greedy, logprobs.argmax(-1, keepdim=True), ids)
+    chosen, totals = torch.cat([logprobs.gather(1, ids), total], 1).T.tolist()
+    # A nan or an infinite logit anywhere in a row makes its total nan.
+    if not all(0 < row < 2 for row in totals):
         raise FloatingPointError("the model's logits are not finite: its weights have diverged")
-    count = min(max(sampling.top_logprobs for sampling in samplings), logits.shape[1])
-    top = logprobs.topk(count) if count else None
+    top = logprobs.topk(min(settings.top, logits.shape[1])) if settings.top else None
     return Drawn(
-        ids=[int(i) for i in ids.squeeze(1).tolist()],
-        logprobs=[value for value, _ in values],
+        ids=ids.squeeze(1).tolist(),
+        logprobs=chosen,
         top_ids=top.indices.tolist() if top else None,
         top_logprobs=top.values.tolist() if top else None,
     )
 
 
-def distribution(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor:
+def distribution(logits: Tensor, settings: Settings) -> Tensor:
     """(R, V) float32 log-probabilities that the lanes draw from; -inf on tokens cut off."""
     logits = logits.float()
-    temperatures = [sampling.temperature or 1.0 for sampling in samplings]
-    if any(temperature != 1 for temperature in temperatures):
-        scale = torch.tensor(temperatures, device=logits.device).unsqueeze(1)
-        logits = (logits - logits.amax(-1, keepdim=True)) / scale
+    if settings.temperatures is not None:
+        logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperatures
     logprobs = logits.log_softmax(-1)
-    cut = [i for i, s in enumerate(samplings) if s.temperature > 0 and not s.full_support]
-    if cut:
-        rows = torch.tensor(cut, device=logits.device)
-        kept = truncated(logprobs[rows], [samplings[i] for i in cut])
+    if settings.cut:
+        rows = torch.tensor([row for row, _ in settings.cut], device=logits.device)
+        kept = truncated(logprobs[rows], [sampling for _, sampling in settings.cut])
         logprobs = logprobs.index_copy(0, rows, kept)
     return logprobs
 
@@ -85,7 +111,7 @@ def distribution(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor:
 def truncated(logprobs: Tensor, samplings: Sequence[Sampling]) -> Tensor:
     """Log-probabilities after top-k, top-p and min-p, normalised; ties go to the lower id."""
     vocabulary = logprobs.shape[1]
-    ordered, order = logprobs.sort(-1, descending=True, stable=True)
+    ordered, order = logprobs.sort(stable=True, dim=-1, descending=True)
 
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=ordered.dtype, device=ordered.device).unsqueeze(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grpo_gym.engines.base import Engine, Request
 from grpo_gym.engines.decoders import chunks, decoder_for, padded
-from grpo_gym.engines.draw import draw
+from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
 from grpo_gym.engines.weights import load_weights
 from grpo_gym.errors import UsageError
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 class HFEngine(Engine):
     """A causal language model of transformers as an engine.
 
-    A lane's random draws come from its request's seed and the token's index alone, so its tokens do not
-    depend on what else is in the batch, on the order of submission, or on when it joined (up to the
-    rounding of sums of floats). Log-probs are of the distribution really sampled from, in float32.
+    A lane's random draws come from its request's seed and the token's index alone, so its tokens do
+    not depend on what else is in the batch, on the order of submission, or on when it joined (up to
+    the rounding of sums of floats). Log-probs are of the distribution really sampled from, computed
+    in float32.
 
-    The model may be the very module that a learner trains: it runs in eval mode without gradients, and
-    is left in the mode it was found in. Its weights may change between steps only while the engine is
-    not busy.
+    The model may be the very module that a learner trains: it runs in eval mode without gradients,
+    and is left in the mode it was found in. Change its weights only while no request is in flight.
 
     Args:
         model: on its device and in its dtype.
@@ -68,6 +68,7 @@ class HFEngine(Engine):
         self._prefill_tokens = prefill_tokens
         self._queue: deque[Lane] = deque()
         self._running: list[Lane] = []
+        self._settings: Settings | None = None
         with evaluating(model):
             self._decoder = decoder_for(model, prefill_tokens)
 
@@ -106,19 +107,20 @@ class HFEngine(Engine):
         """See `Engine.abort`."""
         self._queue.clear()
         self._running.clear()
+        self._settings = None
         self._decoder.clear()
 
     def load(self, state: Mapping[str, Tensor], version: int) -> None:
         """See `Engine.load`. Tensors that are the model's own memory are not copied.
 
         Raises:
-            UsageError: Requests are in flight, whose completions would mix two policies; or names or
-                shapes differ from the model's.
+            UsageError: Requests are in flight, so that their completions would mix two policies;
+                or names or shapes differ from the model's.
         """
         if self.busy:
             raise UsageError(
-                f"{len(self._queue) + len(self._running)} requests are in flight; finish or abort them "
-                "before loading weights"
+                f"{len(self._queue) + len(self._running)} requests are in flight; "
+                "finish or abort them before loading weights"
             )
         load_weights(self.model, state)
         self._decoder.clear()
@@ -156,11 +158,10 @@ class HFEngine(Engine):
     def _take(self, first: int, logits: Tensor) -> list[tuple[int, Completion]]:
         """Draw a token for every lane from `first` on; let go of those that end."""
         lanes = self._running[first:]
-        drawn = draw(
-            logits,
-            [lane.request.sampling for lane in lanes],
-            [lane.uniform() for lane in lanes],
-        )
+        if self._settings is None or first > 0:
+            samplings = [lane.request.sampling for lane in lanes]
+            self._settings = Settings.of(samplings, logits.device)
+        drawn = draw(logits, self._settings, [lane.uniform() for lane in lanes])
         ended = []
         for row, lane in enumerate(lanes):
             count = lane.request.sampling.top_logprobs
@@ -175,13 +176,15 @@ class HFEngine(Engine):
             self._running[row] = self._running[-1]
             self._running.pop()
             self._decoder.leave(row)
+        if ended or first > 0:
+            self._settings = None
         return [answer for _, answer in ended]
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Put `model` into eval mode within, and each of its parts back into its own mode after."""
-    training = [module for module in model.modules() if module.training] if model.training else []
+    training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:

@@ -35,7 +35,9 @@ class Buffers:
             shape = shape[0], -(-wanted // _COLUMNS) * _COLUMNS
         grown = []
         for layer, (keys, values) in enumerate(like):
-            pair = tuple(x.new_zeros(shape[0], x.shape[1], shape[1], x.shape[3]) for x in (keys, values))
+            pair = tuple(
+                x.new_zeros(shape[0], x.shape[1], shape[1], x.shape[3]) for x in (keys, values)
+            )
             if self.layers:
                 for new, old in zip(pair, self.layers[layer], strict=True):
                     new[:have_rows, :, :have_columns] = old
@@ -89,7 +91,7 @@ class LaneCache(Cache):
 
     def join(self, encoded: DynamicCache, lengths: Sequence[int], copies: Sequence[int]) -> None:
         """Add prompts, `lengths[i]` columns of row i of `encoded`, and `copies[i]` lanes for each."""
-        stored = [(layer.keys, layer.values) for layer in encoded.layers]
+        stored: Layers = [(layer.keys, layer.values) for layer in encoded.layers]  # type: ignore
         first = len(self.prompt_lengths)
         if first == 0:
             self.prompts.layers = stored
@@ -157,7 +159,8 @@ class LaneCache(Cache):
         """Why the latest step did not do what the model's configuration says, if it did not."""
         if self.calls != config.num_hidden_layers:
             return f"{self.calls} of {config.num_hidden_layers} layers used the cache"
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        usual = "sliding_attention" if getattr(config, "sliding_window", None) else "full_attention"
+        kinds = set(getattr(config, "layer_types", None) or [usual])
         if not kinds <= {"full_attention", "sliding_attention"}:
             return f"it has layers of types {sorted(kinds)}"
         if "sliding_attention" in kinds and self.windows <= {None}:

@@ -36,7 +36,7 @@ def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bpe,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",

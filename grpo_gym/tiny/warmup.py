@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 
 from grpo_gym.errors import UsageError
@@ -125,7 +125,7 @@ def _new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalL
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(config)
+        return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
 
 
 def _rate(step: int, steps: int) -> float:
@@ -147,7 +147,7 @@ def _learn(model: PreTrainedModel, parts: list[list[Row]]) -> float:
         logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
         part = torch.nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum")
         part = part / total
-        part.backward()
+        part.backward()  # type: ignore[no-untyped-call]
         loss += float(part.detach())
     return loss
 
@@ -156,4 +156,4 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
     """Write the model in half precision: it is what ships."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
-    model.half().save_pretrained(folder)
+    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]

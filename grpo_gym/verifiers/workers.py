@@ -41,7 +41,8 @@ class Worker:
         self.ready = False
         self.pending = b""
         root = str(Path(__file__).resolve().parents[2])
-        paths = dict.fromkeys([root, *(str(Path(path).absolute()) for path in sys.path if path)])
+        # The parent's own search path: the package may be installed, or a bare checkout.
+        paths = dict.fromkeys([*(str(Path(path).absolute()) for path in sys.path if path), root])
         # -P keeps the working directory, where anything may lie, off the path.
         command = [sys.executable, "-P", "-W", "ignore", "-m", module]
         try:

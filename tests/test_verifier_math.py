@@ -185,39 +185,18 @@ def test_any_text_gets_a_verdict(completion: str, reference: str) -> None:
         assert score.success == (score.value == 1.0)
 
 
+COMMANDS = (
+    *(r"\frac", r"\sqrt", r"\pi", r"\text{", r"\le", r"\cup", r"\pm", r"\{", r"\}", r"\infty"),
+    *(r"\sin", r"\log", r"\circ", r"\begin{pmatrix}", "\\\\", "12"),
+)
 LATEX = st.lists(
-    st.sampled_from(
-        [
-            *"0123456789xyei+-*/^_(){}[]|,.=<>!%:' $",
-            r"\frac",
-            r"\sqrt",
-            r"\pi",
-            r"\text{",
-            r"\le",
-            "12",
-        ]
-        + [
-            r"\cup",
-            r"\pm",
-            r"\{",
-            r"\}",
-            r"\infty",
-            r"\sin",
-            r"\log",
-            r"\circ",
-            r"\begin{pmatrix}",
-            "\\\\",
-        ]
-    ),
-    max_size=14,
+    st.sampled_from([*"0123456789xyei+-*/^_(){}[]|,.=<>!%:' $", *COMMANDS]), max_size=14
 ).map("".join)
 
 
 @settings(max_examples=300, deadline=None)
 @given(LATEX, LATEX)
-def test_any_latex_gets_a_verdict_and_order_does_not_change_it_for_numbers(
-    answer: str, reference: str
-) -> None:
+def test_any_latex_gets_a_verdict(answer: str, reference: str) -> None:
     score = verify_math(boxed(answer), reference, deadline_s=5.0)
     assert score.value in (0.0, 1.0)
 

@@ -294,7 +294,10 @@ DIFFERENT = [
     ("x=2,y=1", "x=1,y=2"),
     ("(2,1)", "x=1,y=2"),
     (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2)\cup[3,\infty)"),
-    (r"\begin{pmatrix} 1 & 2 \\ 3 & 5 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 5 \end{pmatrix}",
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+    ),
     (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \end{pmatrix}"),
     ("1:2", "2:1"),
     ("1:2:3", "1:2:4"),

@@ -9,17 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from math_verify import LatexExtractionConfig, parse, verify
+from mpmath import mp
 
-from grpo_gym.verifiers.evaluate import (
-    PRECISION,
-    TooLarge,
-    Undefined,
-    approximate,
-    evaluate,
-    mp,
-    names_of,
-    same_value,
-)
+from grpo_gym.verifiers.evaluate import PRECISION, evaluate, names_of, same_value
 from grpo_gym.verifiers.quantity import (
     Quantity,
     plain_decimal,
@@ -28,8 +20,10 @@ from grpo_gym.verifiers.quantity import (
     split_quantity,
     units_agree,
 )
-from grpo_gym.verifiers.reader import Node, Unreadable, number, read
+from grpo_gym.verifiers.reader import Node, number, read
+from grpo_gym.verifiers.tokens import Unreadable
 from grpo_gym.verifiers.units import DEGREE, PERCENT
+from grpo_gym.verifiers.values import TooLarge, Undefined, approximate
 
 CHOICE = re.compile(r"\(?(?:\\text\{)? ?\(?([A-Ja-j])\)? ?\}?\)?")
 LABELLED = re.compile(r"(?:\\text\{ ?)?(?:\(([A-J])\)|([A-J])[.):])(?: ?\})?(?: (?P<rest>.*))?")
@@ -38,7 +32,7 @@ WORDS = re.compile(r"\\text|(?<![\\A-Za-z])[A-Za-z]{4,}")
 BASE = re.compile(
     r"(?P<digits>[0-9A-F]+) ?_ ?(?:\{ ?(?:\\text\{ ?)?(?P<braced>\w+)(?: ?\})? ?\}|(?P<bare>\d)(?!\d))"
 )
-BASE_NAMES = "zero one two three four five six seven eight nine ten eleven twelve".split()
+BASE_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 # What the reader refuses and math-verify reads soundly; everything else it may misread.
 ADVANCED = re.compile(

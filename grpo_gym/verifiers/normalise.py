@@ -57,6 +57,7 @@ THIN = r"(?:\\[,;:!> ]|\{,\}|,\\!|[\u00a0\u2000-\u200a\u202f\u205f '’]|\\thins
 THIN_GROUPS = re.compile(rf"(?<![\d.,])(\d{{1,3}})((?:{THIN}\d{{3}})+)(?!\d)")
 COMMA_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+THIN_SPACES = ("\\,", "\\;", "\\:", "\\!")
 OUTER = (
     ("$$", "$$"),
     ("$", "$"),
@@ -130,12 +131,10 @@ def strip_outside(text: str) -> str:
                 if left not in inside:
                     text = inside.strip()
         text = text.removesuffix(r"\cr").rstrip()
-        if text.endswith((".", ",", ";", ":", "!")) and not text.endswith(
-            ("\\,", "\\;", "\\:", "\\!")
-        ):
-            # A factorial is not an exclamation mark.
-            if not re.search(r"[\w)}]!$", text):
-                text = text[:-1]
+        # A factorial is not an exclamation mark, nor a thin space a comma.
+        stop = text.endswith((".", ",", ";", ":", "!")) and not text.endswith(THIN_SPACES)
+        if stop and not re.search(r"[\w)}]!$", text):
+            text = text[:-1]
     return text
 
 

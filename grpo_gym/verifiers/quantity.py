@@ -4,7 +4,17 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from grpo_gym.verifiers.units import DEGREE, JOINING, PERCENT, SCALES, SHORTHAND, UNITS, Unit, read_unit, singular
+from grpo_gym.verifiers.units import (
+    DEGREE,
+    JOINING,
+    PERCENT,
+    SCALES,
+    SHORTHAND,
+    UNITS,
+    Unit,
+    read_unit,
+    singular,
+)
 
 MAX_DIGITS = 200
 MIN_ROUNDED = 6
@@ -151,7 +161,7 @@ def is_bare_unit(phrase: str, spaced: bool) -> bool:
 
 
 def with_unit(text: str, body: str, phrase: str) -> Quantity:
-    """The quantity that a body and a trailing phrase make; all of the text is body if the phrase is no unit."""
+    """The quantity that a body and a trailing phrase make; all is body if the phrase is no unit."""
     body, phrase, scale = body.rstrip(), phrase.strip(), Fraction(1)
     if match := SCALED.match(phrase):
         scale, phrase = Fraction(SCALES[match["scale"].lower()]), match["rest"].strip()

@@ -1,19 +1,25 @@
 """A small reader of LaTeX arithmetic and algebra: text to a tree, or a clear refusal.
 
-It reads the closed forms that answers consist of: numbers, names, the four operations, powers, roots,
-fractions, factorials, binomials, absolute values, and the common functions. Sums, integrals, limits and the
-like it refuses; those are math-verify's.
+It reads the closed forms that answers consist of: numbers, names, the four operations, powers,
+roots, fractions, factorials, binomials, absolute values, and the common functions. Sums, integrals,
+limits and the like it refuses; those are math-verify's.
 """
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from grpo_gym.verifiers.quantity import plain_number
-
-
-class Unreadable(Exception):
-    """The text is not in the reader's language."""
+from grpo_gym.verifiers.tokens import (
+    ALIASES,
+    CLOSERS,
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    PRODUCT,
+    QUOTIENT,
+    Unreadable,
+    tokens,
+)
 
 
 @dataclass(frozen=True)
@@ -23,65 +29,6 @@ class Node:
     op: str
     args: tuple["Node", ...] = ()
     value: Fraction | str | None = None
-
-
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh ln log lg exp min max gcd lcm "
-    "sgn asin acos atan arg Re Im".split()
-)
-ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log"}
-CONSTANTS = {"pi": "pi", "e": "e", "infty": "inf", "inf": "inf", "infinity": "inf"}
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi "
-    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar".split()
-)
-TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:E[+-]?\d{1,4}|e\d{1,4})?|\.\d+)|\\(?P<command>[A-Za-z]+|.)|(?P<word>[A-Za-z]+)"
-    r"|(?P<mark>\*\*|.))",
-    re.DOTALL,
-)
-MAX_WORD = 3
-"""Longest run of bare letters that is read as a product of names; a longer one is a word."""
-
-PRODUCT = frozenset({"*", "\\cdot", "\\times"})
-QUOTIENT = frozenset({"/", ":", "\\div"})
-CLOSERS = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-
-
-def tokens(text: str) -> list[str]:
-    r"""Tokens of a normalised text: numbers, letters, marks, and commands with their backslash.
-
-    Raises:
-        Unreadable: a word among the letters.
-    """
-    found: list[str] = []
-    position = 0
-    text = text.rstrip()
-    while position < len(text):
-        match = TOKEN.match(text, position)
-        assert match is not None
-        position = match.end()
-        if match["command"]:
-            found.append("\\" + match["command"])
-        elif match["word"]:
-            found.extend(letters(match["word"]))
-        else:
-            found.append(match["number"] or match["mark"])
-    return found
-
-
-def letters(word: str) -> list[str]:
-    """A run of bare letters as names: a function or constant if it is one, else letter by letter."""
-    if word in FUNCTIONS or word in ("sqrt", "pi", "inf", "infinity"):
-        return ["\\" + word]
-    for name in ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi"):
-        if word.endswith(name) and len(word) <= len(name) + 2:
-            return [*word[: -len(name)], "\\" + name]
-    if word.startswith("pi") and len(word) <= 3:
-        return ["\\pi", *word[2:]]
-    if len(word) > MAX_WORD or (len(word) > 1 and word.isupper()):
-        raise Unreadable(word)
-    return list(word)
 
 
 class Reader:

@@ -1,4 +1,4 @@
-r"""The outer structure of an answer: a list, set, tuple, interval, matrix, equation or inequality of parts."""
+"""The outer structure of an answer: a list, set, tuple, interval, matrix, equation of parts."""
 
 import re
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def tokens(text: str) -> Iterator[tuple[int, str, int]]:
 
 
 def split(text: str, separators: frozenset[str] | set[str]) -> list[tuple[str, str]]:
-    """A text cut at separators outside all brackets: pairs of the separator before a piece (first: ""), piece."""
+    """A text cut at separators outside all brackets: pairs of a piece's separator ("" first) and it."""
     pieces, start, before = [], 0, ""
     for position, token, depth in tokens(text):
         if depth == 0 and token in separators:

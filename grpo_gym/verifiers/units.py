@@ -37,10 +37,49 @@ SCALES = {
 
 # Words that make a trailing phrase more than a unit: what they say of the number must not be dropped.
 TELLING = frozenset(
-    "not no never non or and nor isn't cannot incorrect wrong false true but maybe perhaps is are was equals "
-    "plus minus times over to than less more least most between from half thirds squared cubed if unless "
-    "except without excluding about either neither both unknown undefined infinite none solutions mod base "
-    "th st nd rd negative positive where when while any all every some power".split()
+    (
+        *("not", "no", "never", "non", "or", "and", "nor", "isn't", "cannot", "incorrect", "wrong"),
+        *(
+            "false",
+            "true",
+            "but",
+            "maybe",
+            "perhaps",
+            "is",
+            "are",
+            "was",
+            "equals",
+            "plus",
+            "minus",
+        ),
+        *(
+            "times",
+            "over",
+            "to",
+            "than",
+            "less",
+            "more",
+            "least",
+            "most",
+            "between",
+            "from",
+            "half",
+        ),
+        *("thirds", "squared", "cubed", "if", "unless", "except", "without", "excluding", "about"),
+        *(
+            "either",
+            "neither",
+            "both",
+            "unknown",
+            "undefined",
+            "infinite",
+            "none",
+            "solutions",
+            "mod",
+        ),
+        *("base", "th", "st", "nd", "rd", "negative", "positive", "where", "when", "while", "any"),
+        *("all", "every", "some", "power"),
+    )
 )
 JOINING = frozenset({"per", "each", "a", "an", "the", "of", "in"})
 TOKEN = re.compile(

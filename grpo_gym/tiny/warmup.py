@@ -22,7 +22,7 @@ from grpo_gym.rendering import Renderer
 from grpo_gym.tiny.demonstrations import Encoder, Mixture, demonstrations
 from grpo_gym.tiny.tokenizer import train_tokenizer
 
-STEPS = 2000
+STEPS = 1500
 BATCH = 128
 LEARNING_RATE = 2e-3
 WARMUP = 50

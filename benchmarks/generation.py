@@ -1,8 +1,8 @@
 """HFEngine against transformers' `generate` on the same work: ratio of CPU seconds.
 
-Both sample the same number of tokens from the same tiny Qwen2: 8 prompts, 8 completions each, no stop
-token. They take turns in one process on one thread, and the median of the ratios is reported, so that
-other load on the machine matters little. `--uneven` gives each completion its own length.
+Both sample the same number of tokens from the same tiny Qwen2: 8 prompts, 8 completions each, no
+stop token. They take turns in one process on one thread, and the median of the ratios is reported,
+so that other load on the machine matters little. `--uneven` gives each completion its own length.
 
     python benchmarks/generation.py --repeats 5
 """
@@ -77,7 +77,7 @@ def compare(
         return tokens
 
     def theirs() -> int:
-        # generate has no limit per row: it runs all rows to the longest, as a trainer's batch would.
+        # generate has no limit per row: it runs all rows to the longest.
         out = model.generate(
             inputs,
             attention_mask=torch.ones_like(inputs),

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from grpo_gym.engines.kv_cache import LaneCache
+from grpo_gym.engines.lane_attention import Layers
 from grpo_gym.errors import UsageError
 
 Prompt = tuple[int, ...]
@@ -55,11 +56,10 @@ class JointDecoder(Decoder):
         """See `Decoder.prefill`."""
         parts = []
         for chunk in chunks(prompts, self.budget):
-            chosen, counts = (x[chunk.start : chunk.stop] for x in (prompts, copies))
-            encoded = DynamicCache()
-            logits = last_logits(self.model, chosen, encoded)
+            chosen, counts = prompts[chunk.start : chunk.stop], copies[chunk.start : chunk.stop]
+            logits, encoded = last_logits(self.model, chosen)
             parts.append(logits.repeat_interleave(torch.tensor(counts, device=logits.device), 0))
-            self.cache.join(encoded, list(map(len, chosen)), counts)
+            self.cache.join(encoded, [len(prompt) for prompt in chosen], counts)
         return torch.cat(parts)
 
     def decode(self, token_ids: Sequence[int]) -> Tensor:
@@ -137,17 +137,23 @@ def chunks(sequences: Sequence[Sequence[int]], budget: int) -> Iterator[range]:
 def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """(n, longest) ids, the last repeated on the right: causal models need no mask for that."""
     width = max(map(len, sequences))
-    rows = [[*sequence, *sequence[-1:] * (width - len(sequence))] for sequence in sequences]
+    rows = [list(ids) + [ids[-1]] * (width - len(ids)) for ids in sequences]
     return torch.tensor(rows, device=device)
 
 
-def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt], cache: DynamicCache) -> Tensor:
-    """(n, V) logits after the last token of each prompt; keys and values of all go into `cache`."""
+def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt]) -> tuple[Tensor, Layers]:
+    """(n, V) logits after the last token of each prompt, and keys and values of all tokens."""
+    cache = DynamicCache()
     kept = sorted({len(prompt) - 1 for prompt in prompts})
-    index = [kept.index(len(prompt) - 1) for prompt in prompts]
-    ids = padded(prompts, model.device)
-    logits: Tensor = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=kept).logits
-    return logits[torch.arange(len(prompts), device=model.device), index]
+    logits: Tensor = model(
+        padded(prompts, model.device),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=torch.tensor(kept, device=model.device),
+    ).logits
+    columns = [kept.index(len(prompt) - 1) for prompt in prompts]
+    layers: list[Any] = cache.layers
+    return logits[range(len(prompts)), columns], [(layer.keys, layer.values) for layer in layers]
 
 
 @torch.no_grad()
@@ -177,12 +183,12 @@ def decoder_for(model: PreTrainedModel, budget: int) -> Decoder:
 def _disagreement(decoder: Decoder) -> str | None:
     """What is wrong with the decoder's logits for three lanes of two prompts, if anything."""
     model = decoder.model
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    a, b = ([(7 * i + k) % vocabulary for i in range(5)] for k in (1, 2))
+    size: int = model.config.get_text_config().vocab_size
+    a, b = (tuple((7 * i + k) % size for i in range(5)) for k in (1, 2))
     whole_a, whole_b = (
         model(torch.tensor([ids], device=model.device), use_cache=False).logits[0] for ids in (a, b)
     )
-    got = [decoder.prefill([tuple(a[:3]), tuple(b[:2])], [2, 1])]
+    got = [decoder.prefill([a[:3], b[:2]], [2, 1])]
     got += [decoder.decode([a[i], a[i], b[i - 1]]) for i in (3, 4)]
     want = [torch.stack([whole_a[i], whole_a[i], whole_b[i - 1]]) for i in (2, 3, 4)]
     tolerance = 1e-3 if whole_a.dtype == torch.float32 else 0.1

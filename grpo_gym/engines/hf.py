@@ -10,15 +10,19 @@ import torch
 from torch import Tensor
 
 from grpo_gym.engines.base import Engine, Request
-from grpo_gym.engines.decoders import chunks, decoder_for, padded
+from grpo_gym.engines.decoders import chunks, decoder_for
 from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
+from grpo_gym.engines.scoring import score
 from grpo_gym.engines.weights import load_weights
 from grpo_gym.errors import UsageError
 from grpo_gym.types import Completion, FloatArray
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_LOGITS = 2**26
+"""Most logits to hold at once when scoring: 256 MiB of float32."""
 
 
 class HFEngine(Engine):
@@ -55,15 +59,18 @@ class HFEngine(Engine):
         for name, value in (("max_lanes", max_lanes), ("prefill_tokens", prefill_tokens)):
             if value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
-        most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        if context_length is None and most is None:
+        text = model.config.get_text_config()
+        most: int | None = getattr(text, "max_position_embeddings", None)
+        length = most if context_length is None else context_length
+        if length is None:
             raise UsageError(f"{type(model).__name__} names no limit: pass context_length")
-        if most is not None and context_length is not None and context_length > most:
-            raise UsageError(f"context_length is {context_length}, but the model ends at {most}")
+        if length < 2 or (most is not None and length > most):
+            raise UsageError(f"context_length is {length}; the model takes 2 to {most} tokens")
         self.model = model
         self.version = 0
-        self.context_length = int(context_length or most)
+        self.context_length = length
         self.max_lanes = max_lanes
+        self._vocabulary: int = text.vocab_size
         self._tokenizer = tokenizer
         self._prefill_tokens = prefill_tokens
         self._queue: deque[Lane] = deque()
@@ -75,7 +82,10 @@ class HFEngine(Engine):
     def submit(self, requests: Sequence[Request]) -> None:
         """See `Engine.submit`. Equal prompts that are admitted together are encoded once."""
         unique_ids(requests, {lane.request.id for lane in (*self._queue, *self._running)})
-        self._queue += [Lane(r, self.context_length, self._tokenizer) for r in requests]
+        lanes = [Lane(r, self.context_length, self._tokenizer) for r in requests]
+        for request in requests:
+            self._check_ids(request.prompt_ids)
+        self._queue += lanes
 
     @torch.no_grad()
     def step(self) -> list[tuple[int, Completion]]:
@@ -130,20 +140,37 @@ class HFEngine(Engine):
     def score(
         self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
     ) -> list[FloatArray]:
-        """See `Engine.score`; temperature 0 counts as 1, as for sampling."""
-        scores: list[FloatArray] = []
+        """See `Engine.score`; temperature 0 counts as 1, as for sampling.
+
+        Raises:
+            UsageError: A sequence is longer than the context, or has ids beyond the vocabulary.
+        """
+        for sequence in sequences:
+            self._check_ids(sequence)
+            if len(sequence) > self.context_length:
+                raise UsageError(
+                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
+                    f"{self.context_length}"
+                )
+        scored = [sequence for sequence in sequences if len(sequence) > 1]
+        budget = min(self._prefill_tokens, max(1, _LOGITS // self._vocabulary))
+        found: list[FloatArray] = []
         with evaluating(self.model):
-            for chunk in chunks(sequences, self._prefill_tokens):
-                chosen = [sequences[i] for i in chunk]
-                ids = padded(chosen, self.model.device)
-                logits = self.model(ids, use_cache=False).logits
-                for row, sequence in enumerate(chosen):
-                    scores.append(_scores(logits[row], ids[row], len(sequence), temperature))
-        return scores
+            for chunk in chunks(scored, budget):
+                found += score(self.model, [scored[i] for i in chunk], budget, temperature or 1.0)
+        rest = iter(found)
+        return [next(rest) if len(sequence) > 1 else np.empty(0) for sequence in sequences]
 
     def close(self) -> None:
         """Drop every request and the cache."""
         self.abort()
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
+            raise UsageError(
+                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
+                f"{self._vocabulary}; use the model's own tokenizer"
+            )
 
     def _admit(self) -> Tensor:
         """Move lanes from the queue into the batch, those with equal prompts together."""
@@ -192,14 +219,3 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _scores(logits: Tensor, ids: Tensor, length: int, temperature: float) -> FloatArray:
-    """(length - 1,) log-probs of ids[1:length], a slice at a time: float32 copies are large."""
-    parts = [np.empty(0)]
-    for start in range(0, length - 1, 256):
-        stop = min(start + 256, length - 1)
-        logprobs = (logits[start:stop].float() / (temperature or 1.0)).log_softmax(-1)
-        chosen = logprobs.gather(1, ids[start + 1 : stop + 1].unsqueeze(1)).squeeze(1)
-        parts.append(chosen.double().cpu().numpy())
-    return np.concatenate(parts)

@@ -150,7 +150,7 @@ class Renderer:
         if isinstance(value, str):
             return self._spelling.sub(rf"\g<0>{self._cut}", value) if self._spelling else value
         if isinstance(value, Mapping):
-            return {key: self._guard(item) for key, item in value.items()}
+            return {self._guard(key): self._guard(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._guard(item) for item in value]
         return value

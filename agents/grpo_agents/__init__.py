@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from grpo_agents._recipes import recipe_files as recipe_files
 from grpo_gym.agent import Agent
 
 if TYPE_CHECKING:  # for type checkers, which cannot follow the discovery
@@ -41,4 +42,4 @@ AGENTS: dict[str, Callable[..., Agent]] = {
 # `import_module` has bound the submodules; the functions take their names.
 globals().update(AGENTS)
 
-__all__ = ["AGENTS", *AGENTS]
+__all__ = ["AGENTS", "recipe_files", *AGENTS]

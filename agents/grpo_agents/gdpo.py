@@ -19,7 +19,8 @@ def gdpo(
 ) -> Agent:
     r"""Group reward-Decoupled normalization Policy Optimization, for several rewards.
 
-    GDPO: Group reward-Decoupled Normalization Policy Optimization (2026), arXiv 2601.05242.
+    GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization
+    (2026), arXiv 2601.05242.
 
     A_k = (R_k - mean) / std over the group, S = sum_k w_k A_k, A = (S - mean) / std over the batch
     L = 1 / (sum_i |o_i|) sum_i sum_t -min(r_it A_i, clip(r_it, 1 - low, 1 + high) A_i)

@@ -1,21 +1,29 @@
 """Log-probabilities of chosen tokens from hidden states, without ever holding all the logits.
 
 For N positions and a vocabulary of V the logits are N*V numbers, often more than everything else in
-the update. Here they are formed a tile of rows at a time. The probabilities are kept for the
-backward pass only while N*V is small; otherwise the backward pass forms each tile again.
+the update. Here they are formed in tiles of some rows and some columns, and the sum over the vocabulary
+is carried from tile to tile. They are kept for the backward pass only while N*V is small; otherwise the
+backward pass forms each tile again.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-TILE_ELEMENTS = 2**21
-"""Most logits formed at once (8 MiB in float32)."""
+TILE_ELEMENTS = {"cpu": 2**21}
+"""Most logits formed at once on a kind of device (8 MiB in float32): about what its cache holds."""
+
+OTHER_TILE_ELEMENTS = 2**26
+"""The same on other devices, where small tiles cost more in launches than they save."""
 
 SAVED_ELEMENTS = 2**25
-"""Most probabilities kept from the forward to the backward pass (128 MiB in float32)."""
+"""Most logits kept from the forward to the backward pass (128 MiB in float32)."""
+
+TILE_ROWS = 1024
+"""Rows of a tile where the vocabulary is large; the gradient of the head is added to once a block of rows."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ def token_logprobs(
     bias: Tensor | None = None,
     entropy: bool = False,
     top_ids: Tensor | None = None,
-    tile_elements: int = TILE_ELEMENTS,
+    tile_elements: int | None = None,
     saved_elements: int = SAVED_ELEMENTS,
 ) -> TokenScores:
     """Score `targets` under softmax((hidden weight^T + bias) / temperature).
@@ -59,8 +67,8 @@ def token_logprobs(
         bias: (V,) added to the logits.
         entropy: also return the entropy.
         top_ids: (N, K) int64 ids to score as well, without gradient.
-        tile_elements: most logits formed at once (one row is always formed whole).
-        saved_elements: most probabilities kept for the backward pass.
+        tile_elements: most logits formed at once; by default what suits the device.
+        saved_elements: most logits kept for the backward pass.
 
     Returns:
         Scores in float32 or float64.
@@ -70,6 +78,8 @@ def token_logprobs(
     """
     if not temperature > 0:
         raise ValueError(f"log-probs need a temperature above 0, got {temperature}")
+    if tile_elements is None:
+        tile_elements = TILE_ELEMENTS.get(hidden.device.type, OTHER_TILE_ELEMENTS)
     logprobs, entropies, top = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, targets, temperature, entropy, top_ids, tile_elements, saved_elements
     )
@@ -78,22 +88,64 @@ def token_logprobs(
     )
 
 
-def _tiles(rows: int, columns: int, elements: int) -> list[slice]:
-    size = max(1, elements // max(1, columns))
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+def _blocks(length: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
-def _shifted_logits(
+def _tiles(rows: int, columns: int, elements: int) -> tuple[list[slice], list[slice]]:
+    """Blocks of rows and of columns; a block of each makes a tile."""
+    height = max(1, min(rows, max(TILE_ROWS, elements // max(1, columns)), elements))
+    width = max(1, min(columns, elements // height))
+    return _blocks(rows, height), _blocks(columns, width)
+
+
+def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, out: Tensor
-) -> Tensor:
-    """(n, V) logits over the temperature, less each row's maximum, written to `out`."""
+) -> None:
+    """Write the (n, v) logits over the temperature to `out`."""
     if bias is None:
         torch.mm(hidden, weight.t(), out=out)
     else:
         torch.addmm(bias, hidden, weight.t(), out=out)
     if temperature != 1.0:
         out.div_(temperature)
-    return out.sub_(out.amax(-1, keepdim=True))
+
+
+class _Sums:
+    """Running sums over the columns of some rows, relative to the largest logit z so far.
+
+    The partition function and, where the entropy is wanted, the sum of exp(z) z.
+    """
+
+    def __init__(self, rows: int, like: Tensor, entropy: bool) -> None:
+        # not -inf, which would make nan of the columns that are -inf themselves
+        self.top = like.new_full((rows,), torch.finfo(like.dtype).min)
+        self.total = like.new_zeros(rows)
+        self.moment = like.new_zeros(rows) if entropy else None
+
+    def add(self, logits: Tensor) -> None:
+        """Take in a tile (n, v)."""
+        top = torch.maximum(self.top, logits.amax(1))
+        change = torch.where(self.total > 0, self.top - top, 0.0)
+        shrink = change.exp()
+        shifted = logits - top[:, None]
+        if self.moment is None:
+            self.total.mul_(shrink).add_(shifted.exp_().sum(1))
+        else:
+            weights = shifted.exp()
+            self.moment.add_(change * self.total).mul_(shrink)
+            self.moment.add_(torch.where(weights > 0, shifted.mul_(weights), 0.0).sum(1))
+            self.total.mul_(shrink).add_(weights.sum(1))
+        self.top = top
+
+    def log_z(self) -> Tensor:
+        """(n,) logarithm of the partition function."""
+        return self.top + self.total.log()
+
+    def entropy(self) -> Tensor:
+        """(n,) log Z - sum p z."""
+        assert self.moment is not None
+        return self.total.log() - self.moment / self.total
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -114,86 +166,77 @@ class _TokenLogprobs(torch.autograd.Function):
         rows, columns = len(hidden), len(weight)
         needed = any(ctx.needs_input_grad[:3])
         keep = needed and rows * columns <= saved_elements
-        tiles = _tiles(rows, columns, tile_elements)
-        widest = tiles[0].stop if tiles else 0
+        row_blocks, column_blocks = _tiles(rows, columns, tile_elements)
+        wanted = targets[:, None] if top_ids is None else torch.cat([targets[:, None], top_ids], 1)
         with torch.autocast(hidden.device.type, enabled=False):
-            head = weight.to(dtype)
+            states, head = hidden.to(dtype), weight.to(dtype)
             offset = None if bias is None else bias.to(dtype)
-            buffer = hidden.new_empty((rows if keep else widest, columns), dtype=dtype)
-            scratch = hidden.new_empty((widest, columns), dtype=dtype)
-            logprobs = hidden.new_zeros(rows, dtype=dtype)
-            entropies = hidden.new_zeros(rows if entropy else 0, dtype=dtype)
-            shape = (0, 0) if top_ids is None else tuple(top_ids.shape)
-            top = hidden.new_zeros(shape, dtype=dtype)
-            for tile in tiles:
-                size = tile.stop - tile.start
-                probs = buffer[tile] if keep else buffer[:size]
-                logits = _shifted_logits(
-                    hidden[tile].to(dtype), head, offset, temperature, scratch[:size]
-                )
-                torch.exp(logits, out=probs)
-                total = probs.sum(-1)
-                log_total = total.log()
-                picked = logits.gather(1, targets[tile, None])[:, 0]
-                logprobs[tile] = picked - log_total
-                if top_ids is not None:
-                    top[tile] = logits.gather(1, top_ids[tile]) - log_total[:, None]
-                if entropy:  # log Z - sum p z; a logit of -inf counts 0
-                    entropies[tile] = log_total - _dot(probs, logits) / total
-                if keep:
-                    probs.div_(total[:, None])
+            picked = states.new_zeros(wanted.shape)
+            log_z = states.new_zeros(rows)
+            entropies = states.new_zeros(rows if entropy else 0)
+            kept = states.new_empty(rows, columns) if keep else None
+            scratch = (
+                None if keep or not row_blocks else _scratch(states, row_blocks, column_blocks)
+            )
+            for r in row_blocks:
+                sums = _Sums(r.stop - r.start, states, entropy)
+                for c in column_blocks:
+                    logits = _view(kept, scratch, r, c)
+                    _logits(states[r], head[c], _part(offset, c), temperature, logits)
+                    sums.add(logits)
+                    inside = (wanted[r] >= c.start) & (wanted[r] < c.stop)
+                    found = logits.gather(1, (wanted[r] - c.start).clamp(0, c.stop - c.start - 1))
+                    picked[r] = torch.where(inside, found, picked[r])
+                log_z[r] = sums.log_z()
+                if entropy:
+                    entropies[r] = sums.entropy()
+            picked -= log_z[:, None]
         if needed:
-            saved = (hidden, weight, bias, targets, entropies if entropy else None)
-            ctx.save_for_backward(*saved, buffer if keep else None)
-            ctx.temperature, ctx.tile_elements, ctx.dtype = temperature, tile_elements, dtype
+            ctx.save_for_backward(hidden, weight, bias, targets, log_z, entropies, kept)
+            ctx.temperature, ctx.tile_elements = temperature, tile_elements
         ctx.set_materialize_grads(False)
+        top = picked[:, 1:].clone()
         ctx.mark_non_differentiable(top)
-        return logprobs, entropies, top
+        return picked[:, 0].clone(), entropies, top
 
     @staticmethod
+    @once_differentiable
     def backward(
         ctx: Any, d_logprobs: Tensor | None, d_entropy: Tensor | None, _: Any
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, entropies, kept = ctx.saved_tensors
-        if entropies is None:
-            d_entropy = None
-        want_hidden, want_weight, want_bias = ctx.needs_input_grad[:3]
-        dtype = ctx.dtype
-        rows, columns = len(hidden), len(weight)
         if d_logprobs is None and d_entropy is None:
             return (None,) * 9
-        d_hidden = torch.zeros_like(hidden, dtype=dtype) if want_hidden else None
-        d_weight = torch.zeros_like(weight, dtype=dtype) if want_weight else None
-        d_bias = torch.zeros_like(bias, dtype=dtype) if want_bias else None
-        tiles = _tiles(rows, columns, ctx.tile_elements)
-        widest = tiles[0].stop if tiles else 0
+        hidden, weight, bias, targets, log_z, entropies, kept = ctx.saved_tensors
+        if len(entropies) == 0:
+            d_entropy = None
+        want_hidden, want_weight, want_bias = ctx.needs_input_grad[:3]
+        row_blocks, column_blocks = _tiles(len(hidden), len(weight), ctx.tile_elements)
         with torch.autocast(hidden.device.type, enabled=False):
-            head = weight.to(dtype)
-            offset = None if bias is None else bias.to(dtype)
-            scratch = hidden.new_empty((widest, columns), dtype=dtype)
-            for tile in tiles:
-                grad = scratch[: tile.stop - tile.start]
-                states = hidden[tile].to(dtype)
-                if kept is None:
-                    _shifted_logits(states, head, offset, ctx.temperature, grad).exp_()
-                    probs = grad.div_(grad.sum(-1, keepdim=True))
-                else:
-                    probs = kept[tile]
-                _d_logits(
-                    grad,
-                    probs,
-                    targets[tile],
-                    None if d_logprobs is None else d_logprobs[tile],
-                    None if d_entropy is None else (d_entropy[tile], entropies[tile]),
-                )
-                if ctx.temperature != 1.0:
-                    grad.div_(ctx.temperature)
-                if d_hidden is not None:
-                    torch.mm(grad, head, out=d_hidden[tile])
-                if d_weight is not None:
-                    d_weight.addmm_(grad.t(), states)
-                if d_bias is not None:
-                    d_bias.add_(grad.sum(0))
+            states, head = hidden.to(log_z.dtype), weight.to(log_z.dtype)
+            offset = None if bias is None else bias.to(log_z.dtype)
+            d_hidden = torch.zeros_like(states) if want_hidden else None
+            d_weight = torch.zeros_like(head) if want_weight else None
+            d_bias = torch.zeros_like(cast(Tensor, offset)) if want_bias else None
+            scratch = _scratch(states, row_blocks, column_blocks) if row_blocks else None
+            for r in row_blocks:
+                upstream = None if d_logprobs is None else d_logprobs[r] / ctx.temperature
+                pull = None if d_entropy is None else d_entropy[r] / ctx.temperature
+                for c in column_blocks:
+                    grad = _view(None, scratch, r, c)
+                    if kept is None:
+                        _logits(states[r], head[c], _part(offset, c), ctx.temperature, grad)
+                        grad.sub_(log_z[r, None])
+                    else:
+                        torch.sub(kept[r, c], log_z[r, None], out=grad)
+                    _d_logits(grad, upstream, pull, entropies[r] if pull is not None else None)
+                    if upstream is not None:
+                        _add_targets(grad, targets[r], c, upstream)
+                    if d_hidden is not None:
+                        d_hidden[r].addmm_(grad, head[c])
+                    if d_weight is not None:
+                        d_weight[c].addmm_(grad.t(), states[r])
+                    if d_bias is not None:
+                        d_bias[c].add_(grad.sum(0))
         return (
             None if d_hidden is None else d_hidden.to(hidden.dtype),
             None if d_weight is None else d_weight.to(weight.dtype),
@@ -203,30 +246,44 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def _d_logits(
-    grad: Tensor,
-    probs: Tensor,
-    targets: Tensor,
-    d_logprobs: Tensor | None,
-    d_entropy: tuple[Tensor, Tensor] | None,
+    logp: Tensor, d_logprobs: Tensor | None, d_entropy: Tensor | None, entropy: Tensor | None
 ) -> None:
-    """Write to `grad` (it may be `probs` itself) the gradient of the logits over the temperature.
+    """Turn log-probs (n, v), in place, into the gradient of their logits, but for the targets.
 
     d log p_y / d z = onehot(y) - p, and dH / d z = -p (log p + H).
     """
-    if d_entropy is None:
+    if d_entropy is None or entropy is None:
         assert d_logprobs is not None
-        torch.mul(probs, -d_logprobs[:, None], out=grad)
-    else:
-        upstream, entropy = d_entropy
-        slope = torch.xlogy(probs, probs).addcmul_(probs, entropy[:, None])
-        slope.mul_(upstream[:, None]).neg_()
-        if d_logprobs is not None:
-            slope.addcmul_(probs, d_logprobs[:, None], value=-1)
-        grad.copy_(slope)
+        logp.exp_().mul_(-d_logprobs[:, None])
+        return
+    probs = logp.exp()
+    logp.masked_fill_(probs == 0, 0.0)  # 0 * -inf would be nan
+    logp.add_(entropy[:, None]).mul_(-d_entropy[:, None])
     if d_logprobs is not None:
-        grad.scatter_add_(1, targets[:, None], d_logprobs[:, None])
+        logp.sub_(d_logprobs[:, None])
+    logp.mul_(probs)
 
 
-def _dot(probs: Tensor, logits: Tensor) -> Tensor:
-    """(n,) sum of probs * logits, where a probability of 0 counts 0."""
-    return torch.where(probs > 0, probs * logits, 0.0).sum(-1)
+def _add_targets(grad: Tensor, targets: Tensor, columns: slice, upstream: Tensor) -> None:
+    """Add `upstream` (n,) where a row's target is among `columns`."""
+    inside = (targets >= columns.start) & (targets < columns.stop)
+    index = (targets - columns.start).clamp(0, columns.stop - columns.start - 1)
+    grad.scatter_add_(1, index[:, None], torch.where(inside, upstream, 0.0)[:, None])
+
+
+def _part(bias: Tensor | None, columns: slice) -> Tensor | None:
+    return None if bias is None else bias[columns]
+
+
+def _scratch(like: Tensor, rows: list[slice], columns: list[slice]) -> Tensor:
+    """Room for one tile."""
+    return like.new_empty((rows[0].stop) * columns[0].stop)
+
+
+def _view(kept: Tensor | None, scratch: Tensor | None, rows: slice, columns: slice) -> Tensor:
+    """The (n, v) tile of what is kept, or room for it."""
+    if kept is not None:
+        return kept[rows, columns]
+    assert scratch is not None
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    return scratch[: height * width].view(height, width)

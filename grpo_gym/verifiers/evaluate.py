@@ -59,6 +59,12 @@ def has_sum(node: Node) -> bool:
     return node.op == "add" or any(map(has_sum, node.args))
 
 
+def with_natural_logs(node: Node) -> Node:
+    """A tree whose logarithms without a base are natural ones."""
+    op = "log" if node.op == "bare_log" else node.op
+    return Node(op, tuple(map(with_natural_logs, node.args)), node.value)
+
+
 def points(names: set[str]) -> Iterator[dict[str, Fraction]]:
     """Points to compare at: always the same, positive first, with no relation among the names."""
     for shift, sign in ((1, 1), (4, 1), (7, 1), (2, -1), (5, -1)):
@@ -109,10 +115,17 @@ def agree_at(left: Node, right: Node, names: Mapping[str, Fraction]) -> bool:
 def same_value(left: Node, right: Node) -> bool:
     """Whether two trees are equal wherever both are defined, as far as a few points can tell.
 
-    Two trees too large to evaluate are equal only if they are written the same.
+    Two trees too large to evaluate are equal only if they are written the same. A logarithm without
+    a base is taken to base ten; where both trees have one, they may also be equal as natural ones.
     """
-    if left == right:
+    if left == right or same_as_written(left, right):
         return True
+    natural = with_natural_logs(left), with_natural_logs(right)
+    return left != natural[0] and right != natural[1] and same_as_written(*natural)
+
+
+def same_as_written(left: Node, right: Node) -> bool:
+    """Whether two trees agree at every point where both are defined, and at two at least."""
     names = names_of(left) | names_of(right)
     if len(names) > len(PRIMES):
         return False

@@ -178,8 +178,9 @@ def rounded_value(decimal: str, node: Node) -> bool:
 def fold(text: str) -> str:
     """Words without case, styling, spacing, an article, and punctuation at the ends."""
     words = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text).casefold()
-    words = " ".join(words.replace("-", " ").split()).strip(" .,;:!?\"'`")
-    words = re.sub(r"\s*([^\w\s])\s*", r"\1", words)
+    words = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", words)
+    words = " ".join(words.split()).strip(" .,;:!?\"'`")
+    words = re.sub(r"\s*([^\w\s])\s*|(?<=\d) (?=[a-z])", r"\1", words)
     return re.sub(r"^(?:the|a|an) ", "", words)
 
 

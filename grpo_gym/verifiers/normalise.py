@@ -7,6 +7,8 @@ command has one name.
 import re
 import unicodedata
 
+from grpo_gym.verifiers.tokens import FUNCTIONS
+
 MAX_LENGTH = 2_000
 """Longest answer that is read; nobody's final answer is longer."""
 
@@ -20,7 +22,7 @@ SYMBOLS = {
     "γ": r"\gamma ", "δ": r"\delta ", "λ": r"\lambda ", "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ",
     "σ": r"\sigma ", "ρ": r"\rho ", "ε": r"\epsilon ", "′": "'", "’": "'", "“": '"', "”": '"',
     "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ",
-    "⌉": r"\rceil ", "€": r"\text{euro}", "£": r"\text{pound}", "¥": r"\text{yen}", "¢": r"\text{cent}",
+    "⌉": r"\rceil ",
 }  # fmt: skip
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ"
 SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
@@ -35,7 +37,7 @@ RENAMED = {
     "varnothing": r"\emptyset ", "lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|",
     "lbrack": "[", "rbrack": "]", "dots": r"\ldots ", "cdots": r"\ldots ", "arcsin": r"\arcsin ",
     "varphi": r"\phi ", "varepsilon": r"\epsilon ", "wedge": r"\land ", "vee": r"\lor ",
-    "euro": r"\text{euro}", "pounds": r"\text{pound}", "percent": "%", "displaystyle": " ",
+    "euro": "€", "pounds": "£", "pound": "£", "cents": "¢", "percent": "%", "displaystyle": " ",
     "textstyle": " ", "limits": "", "quad": " ", "qquad": " ", "thinspace": " ", "enspace": " ",
     "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "",
     "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "Biggl": "", "Biggr": "", "rm": " ",
@@ -47,10 +49,19 @@ STYLED = re.compile(
     r"|bm|vec|operatorname|mathop|emph|texttt|textsf|underline) ?\*?\s*\{([^{}]*)\}"
 )
 LETTER_STYLES = frozenset({"mathbf", "mathit", "boldsymbol", "bm", "vec", "underline"})
-BARE = re.compile(r"[ei]|[-+]?[\d.,/ ]+|\\[A-Za-z]+|\([A-Za-z]\)|[^A-Za-z]+")
-NUMBERED = re.compile(r"([-+]?\d[\d.,/]*) ([A-Za-z ]+)")
+BARE = re.compile(r"[ei]|[-+\x01]{0,2}[\d.,/ ]+|\\[A-Za-z]+|\([A-Za-z]\)|[^A-Za-z]+")
 UNIT_FRACTION = re.compile(
     r"\\frac ?\{ ?(\\text\{[^{}]*\}(?:\^ ?\{?\d\}?)?) ?\} ?\{ ?(\\text\{[^{}]*\}(?:\^ ?\{?\d\}?)?) ?\}"
+)
+LETTERS = re.compile(r"[A-J](?:(?:, (?:and |or )?| and | or | & )[A-J])+")
+MIXED = re.compile(r"(?:[A-Za-z]++(?![\d$])|[-+\x01]{0,2}\d[\d.,/]*+(?![A-Za-z])|[,;()\s])++")
+WORDS = re.compile(r"[A-Za-z]+(?: +[A-Za-z]+)*")
+MONEY = "\x01"
+"""Stands for a dollar sign that is money until those that delimit mathematics are gone."""
+LONE_DOLLAR = re.compile(r"(?<![\d$])\$(?=\s*-?\d)(?=[^$]*$)")
+IGNORED = re.compile(
+    r"\\(?:hspace|vspace|phantom|textcolor|color) ?\{[^{}]*\}|\\(?:left|right) ?\."
+    r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])"
 )
 SPACES = re.compile(r"\\[ ,;:!>]|~|\s+")
 THIN = r"(?:\\[,;:!> ]|\{,\}|,\\!|[\u00a0\u2000-\u200a\u202f\u205f '’]|\\thinspace |\{\\,\})"
@@ -114,8 +125,12 @@ def unstyle(match: re.Match[str]) -> str:
     content = " ".join(match[2].split())
     if not content or BARE.fullmatch(content) or (match[1] in LETTER_STYLES and len(content) == 1):
         return f" {content} "
-    if numbered := NUMBERED.fullmatch(content):
-        return rf" {numbered[1]} \text{{{numbered[2]}}}"
+    if content in FUNCTIONS:
+        return rf"\{content} "
+    if LETTERS.fullmatch(content):
+        return ", ".join(re.findall("[A-J]", content))
+    if re.search(r"\d", content) and MIXED.fullmatch(content):
+        return WORDS.sub(r"\\text{\g<0>}", f" {content} ")
     return rf"\text{{{content}}}"
 
 
@@ -166,20 +181,20 @@ def normalise(text: str) -> str:
         text: an answer as written, without its box.
 
     Returns:
-        Plain ASCII LaTeX where possible. Equal strings mean equal answers; different ones say nothing yet.
+        Plain LaTeX, in ASCII where possible; a dollar sign in it is money. Equal strings mean equal
+        answers, different ones say nothing yet.
     """
     text = strip_outside(text[: MAX_LENGTH + 1])
-    text = text.replace("\\\\", r"\cr ")
+    text = text.replace(MONEY, "").replace("\\\\", r"\cr ")
     text = THIN_GROUPS.sub(lambda match: match[1] + re.sub(r"\D", "", match[2]), text)
     text = DECIMAL_COMMA.sub(".", text)
     text = plain_unicode(text)
-    text = text.replace(r"\$", r"\text{dollar}").replace(r"\%", "%").replace(r"\#", "#")
-    text = re.sub(r"(?<![\d$])\$(?=\s*-?\d)(?=[^$]*$)", lambda _: r"\text{dollar}", text)
-    text = text.replace("$", " ")
-    text = re.sub(r"\\(?:hspace|vspace|phantom)\s*\{[^{}]*\}|\\(?:left|right)\s*\.", " ", text)
+    text = text.replace(r"\$", MONEY).replace(r"\%", "%").replace(r"\#", "#")
+    text = LONE_DOLLAR.sub(MONEY, text).replace("$", " ")
+    text = IGNORED.sub(" ", text)
     text = COMMAND.sub(rename, text)
     text = STYLED.sub(unstyle, STYLED.sub(unstyle, text))
     text = UNIT_FRACTION.sub(r"\1/\2", text)
     text = SPACES.sub(" ", text)
     text = collapse_brackets(text.replace("( ", "(").replace(" )", ")"))
-    return strip_outside(text)
+    return strip_outside(text).replace(MONEY, "$")

@@ -38,8 +38,10 @@ POWER_OF_TEN = re.compile(
 )
 
 CURRENCY = re.compile(
-    r"(?P<sign>[+-]?) ?\\text\{ ?(?P<unit>dollar|euro|pound|yen|cent|usd|USD) ?\} ?(?P<rest>.*)"
+    r"(?P<sign>[+-]?) ?(?:\\text\{ ?)?(?P<unit>(?:US ?)?\$|[€£¥¢]|USD|EUR|GBP) ?\}? ?(?P<rest>.*)"
 )
+MONEY = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "¢": "cent"}
+MONEY |= {"USD": "dollar", "EUR": "euro", "GBP": "pound", "US$": "dollar", "US $": "dollar"}
 DEGREES = re.compile(r" ?\^ ?\{? ?\\circ ?\}? ?(?:\\text\{ ?(?P<styled>[CF]) ?\}|(?P<bare>[CF]))?")
 FUNCTION = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 STYLED_UNIT = re.compile(r"(?:\\text\{[^{}]*\}|\^ ?\{? ?\d ?\}?|[ /*]|\\cdot)+")
@@ -127,12 +129,14 @@ def split_quantity(text: str) -> Quantity:
     if text.endswith("%"):
         return Quantity(text[:-1].rstrip(), read_unit(PERCENT))
     if match := CURRENCY.fullmatch(text):
-        inner = split_quantity(match["rest"])
-        if inner.unit is None:
-            return Quantity(
-                match["sign"] + inner.body, read_unit(match["unit"].lower()), inner.scale
-            )
+        money = read_unit(MONEY[match["unit"]])
+        if money is not None and not CURRENCY.fullmatch(match["rest"]):
+            inner = split_quantity(match["rest"])
+            unit = money if inner.unit is None else money.times(inner.unit)
+            return Quantity(match["sign"] + inner.body, unit, inner.scale)
         return Quantity(text)
+    if text[-1:] in MONEY:
+        return Quantity(text[:-1].rstrip(), read_unit(MONEY[text[-1]]))
     mark = text.find("^")
     if mark > 0 and (match := DEGREES.fullmatch(text, mark - (text[mark - 1] == " "))):
         kind = {None: DEGREE, "C": "celsius", "F": "fahrenheit"}[match["styled"] or match["bare"]]
@@ -167,7 +171,7 @@ def with_unit(text: str, body: str, phrase: str) -> Quantity:
         scale, phrase = Fraction(SCALES[match["scale"].lower()]), match["rest"].strip()
         if not phrase:
             return Quantity(body, None, scale)
-    unit = read_unit(phrase)
+    unit = read_unit(phrase.replace("(", " ").replace(")", " "))
     return Quantity(text) if unit is None else Quantity(body, unit, scale)
 
 

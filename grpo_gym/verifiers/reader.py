@@ -241,11 +241,11 @@ class Reader:
     def function(self, name: str) -> Node:
         r"""A function applied: `\sin x`, `\sin^2(x)`, `\log_2 8`, `\gcd(4, 6)`."""
         base: Node | None = None
-        if name == "log":
-            base = number(Fraction(10))
-            if self.peek() == "_":
-                self.take()
-                base = self.script()
+        if name == "log" and self.peek() == "_":
+            self.take()
+            base = self.script()
+        elif name == "log":
+            name = "bare_log"
         power: Node | None = None
         if self.peek() == "^":
             self.take()

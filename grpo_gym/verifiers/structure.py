@@ -79,13 +79,14 @@ STATEMENTS = frozenset(
     }
 )
 LEADING = re.compile(
-    r"(?:\\approx|\\therefore|=|:|\\text\{ ?(?:the )?(?:final )?answer(?: is)?:? ?\}) ?",
+    r"(?:\\approx|\\therefore|=|:|(?:\\text\{ ?)?(?:the )?(?:final )?answer(?: is)?:?(?: ?\})?) ",
     re.IGNORECASE,
 )
 NAME = re.compile(
     r"(?:\\?[A-Za-z]+|\\angle ?[A-Z]+|\\text\{[^{}]*\}|\|[A-Z]{1,3}\||\\overline ?\{[A-Z]{1,3}\})'*"
-    r"(?: ?_ ?(?:\w|\{[^{}]*\}))?(?: ?\([A-Za-z](?: ?, ?[A-Za-z])*\))?"
+    r"(?: ?_ ?(?:\w|\{[^{}]*\}))?(?: ?\^ ?\{ ?-1 ?\})?(?: ?\([A-Za-z](?: ?, ?[A-Za-z])*\))?"
     r"|\( ?[A-Za-z](?:_\w)?(?: ?, ?[A-Za-z](?:_\w)?)+ ?\)|[A-Za-z]\([^()]*\)"
+    r"|\\frac ?\{ ?d ?[a-z] ?\} ?\{ ?d ?[a-z] ?\}"
 )
 MATRIX = re.compile(
     r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL

@@ -94,6 +94,14 @@ class Unit:
     factor: Fraction
     dimension: tuple[tuple[str, int], ...]
 
+    def times(self, other: "Unit") -> "Unit":
+        """The product of two units."""
+        powers = dict(self.dimension)
+        for base, power in other.dimension:
+            powers[base] = powers.get(base, 0) + power
+        dimension = tuple(sorted((base, power) for base, power in powers.items() if power))
+        return Unit(self.factor * other.factor, dimension)
+
     @property
     def name(self) -> str:
         """The base unit where it is just one; else empty."""

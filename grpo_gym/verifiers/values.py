@@ -172,6 +172,7 @@ OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "factorial": faculty,
     "binomial": binomial,
     "log": logarithm,
+    "bare_log": lambda value: logarithm(value, Fraction(10)),
     "exp": lambda value: power(mp.e, value),
     "abs": exact_or(abs, abs),
     "max": exact_or(max, max),

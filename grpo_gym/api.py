@@ -207,7 +207,7 @@ def _env_maker(config: TaskOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
 def _resolved(config: TrainConfig) -> TrainConfig:
     rate = config.learning_rate
     if rate is None:
-        rate = 1e-3 if config.model == TINY else 1e-6
+        rate = 1.5e-4 if config.model == TINY else 1e-6
     return replace(config, learning_rate=rate)
 
 

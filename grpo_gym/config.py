@@ -91,7 +91,7 @@ class TrainConfig(TaskOptions, SamplingOptions):
     split: str = "train"
     """Split of the tasks, for environments that have splits."""
     learning_rate: float | None = None
-    """Of AdamW; None: 1e-6, or 1e-3 for the tiny policy."""
+    """Of AdamW; None: 1e-6, or 1.5e-4 for the tiny policy."""
     weight_decay: float = 0.0
     """Of AdamW, on matrices only."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -1,15 +1,16 @@
-"""Every option of a run, as dataclass fields; a TOML file and the command line say the same things."""
+"""Every option of a run, as dataclass fields with their checks."""
 
-import json
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
+from tyro.conf import UseAppendAction
 
 from grpo_gym.errors import UsageError
+
+Texts = Annotated[tuple[str, ...], UseAppendAction]
+"""Texts; on the command line the option is given once for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +21,15 @@ class TaskOptions:
 
     env: str = "grpo_gym/Arithmetic-v0"
     """Environment: a registered id, or module:Class."""
-    env_arg: tuple[str, ...] = ()
+    env_arg: Texts = ()
     """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
     model: str = "tiny"
     """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package."""
     seed: int = 0
     """Decides tasks, samples and everything else that is random."""
+
+    def __post_init__(self) -> None:
+        _require(self.seed >= 0, "seed", self.seed, "at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,7 @@ class SamplingOptions:
     """Most tokens that one turn may sample."""
     rollout_tokens: int | None = None
     """Most tokens of a rollout after its prompt, observations included; None: what the context holds."""
-    stop: tuple[str, ...] = ()
+    stop: Texts = ()
     """Strings that end a turn."""
     max_lanes: int = 256
     """Most rollouts in play at once."""
@@ -56,7 +60,9 @@ class SamplingOptions:
     """Seconds that generation waits for environments that have just been asked; inf: for all of them."""
 
     def __post_init__(self) -> None:
-        _require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        warm = 0 <= self.temperature < math.inf
+        _require(warm, "temperature", self.temperature, "a finite number, at least 0")
+        _require("" not in self.stop, "stop", self.stop, "strings that are not empty")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _require(self.top_k >= 0, "top_k", self.top_k, "at least 0")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "within 0 and 1")
@@ -71,12 +77,12 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(TaskOptions, SamplingOptions):
+class TrainConfig(SamplingOptions, TaskOptions):
     """Train a model on an environment."""
 
     agent: str = "grpo"
     """Name of the update rule; `grpo-gym agents` lists them."""
-    agent_arg: tuple[str, ...] = ()
+    agent_arg: Texts = ()
     """Hyper-parameters of the agent, as name=value."""
     kl: float = 0.0
     """Weight of a KL penalty to the initial model, added to the agent's own penalties; 0: none."""
@@ -134,18 +140,22 @@ class TrainConfig(TaskOptions, SamplingOptions):
     """Split of the evaluation; None: test if the environment has it, else the training split."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TaskOptions.__post_init__(self)
+        SamplingOptions.__post_init__(self)
         _require(self.temperature > 0, "temperature", self.temperature, "above 0 to train")
         for name in ("steps", "groups_per_step", "group_size", "keep", "eval_n"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ("save_every", "rollouts_every", "eval_tasks", "eval_every", "kl"):
+        for name in ("save_every", "rollouts_every", "eval_tasks", "eval_every"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        _require(0 <= self.kl < math.inf, "kl", self.kl, "a finite number, at least 0")
+        if self.resume and self.run_dir is None:
+            raise UsageError("resume needs run_dir, the folder of the run")
         if self.eval_tasks:
             _check_k(self.eval_k, self.eval_n)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig(TaskOptions, SamplingOptions):
+class EvalConfig(SamplingOptions, TaskOptions):
     """Evaluate a model on an environment with pass@k."""
 
     n: int = 16
@@ -162,14 +172,15 @@ class EvalConfig(TaskOptions, SamplingOptions):
     """JSONL file to write every rollout to."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TaskOptions.__post_init__(self)
+        SamplingOptions.__post_init__(self)
         _require(self.n >= 1, "n", self.n, "at least 1")
         _require(self.tasks is None or self.tasks >= 1, "tasks", self.tasks, "at least 1")
         _check_k(self.k, self.n)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutConfig(TaskOptions, SamplingOptions):
+class RolloutConfig(SamplingOptions, TaskOptions):
     """Play episodes and show the conversations."""
 
     episodes: int = 4
@@ -178,96 +189,9 @@ class RolloutConfig(TaskOptions, SamplingOptions):
     """Split of the tasks."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TaskOptions.__post_init__(self)
+        SamplingOptions.__post_init__(self)
         _require(self.episodes >= 1, "episodes", self.episodes, "at least 1")
-
-
-Config = TypeVar("Config", TrainConfig, EvalConfig, RolloutConfig)
-
-
-def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """A config from plain values, checked.
-
-    Args:
-        kind: the dataclass.
-        values: field names to values; lists stand for tuples.
-        where: the file, or whatever the values come from, for the message.
-
-    Raises:
-        UsageError: An unknown option (the known ones near it are named), or a value of another type.
-    """
-    try:
-        return TypeAdapter(kind).validate_python(dict(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        if isinstance(first.get("ctx", {}).get("error"), UsageError):
-            raise UsageError(f"{where}: {first['ctx']['error']}") from error
-        name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(field.name for field in fields(kind))
-        if first["type"] == "unexpected_keyword_argument":
-            raise UsageError(f"{where}: no option {name!r}; the options are {known}") from error
-        raise UsageError(
-            f"{where}: {name} is {first['input']!r}: {first['msg'].lower()}"
-        ) from error
-
-
-def load_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file.
-
-    Raises:
-        UsageError: It cannot be read, or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}") from error
-
-
-def to_toml(config: TrainConfig | EvalConfig | RolloutConfig) -> str:
-    """A config as TOML that `from_values` reads back; fields that are None are left out."""
-    lines = []
-    for name, value in asdict(config).items():
-        if value is not None:
-            lines.append(f"{name} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def parse_arguments(pairs: Iterable[str], option: str) -> dict[str, Any]:
-    """name=value pairs as keyword arguments; a value is read as TOML if it can be, else as text.
-
-    Raises:
-        UsageError: A pair without "=" or without a name, or a name that comes twice.
-    """
-    arguments: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"{option} {pair!r} is not of the form name=value")
-        if name in arguments:
-            raise UsageError(f"{option} gives {name} twice")
-        try:
-            arguments[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            arguments[name] = text
-    return arguments
-
-
-def format_arguments(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keyword arguments as the name=value pairs that `parse_arguments` reads back."""
-    return tuple(f"{name}={_toml(value)}" for name, value in arguments.items())
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, int | float):
-        return repr(value)
-    # A JSON string is a TOML string, but for the one character that TOML wants escaped.
-    return json.dumps(str(value)).replace("\x7f", "\\u007F")
 
 
 def _check_k(k: tuple[int, ...], n: int) -> None:

@@ -140,7 +140,7 @@ def attend(
     step = _running.get()
     prompt_keys, prompt_values = step.prompts(module.layer_idx)
     lanes, heads, _one, size = query.shape
-    folded = query.view(lanes, key.shape[1], heads // key.shape[1], size)
+    folded = query.reshape(lanes, key.shape[1], heads // key.shape[1], size)
     folded = folded * (size**-0.5 if scaling is None else scaling)
     to_prompt = step.by_lane(step.by_prompt(folded) @ prompt_keys.transpose(2, 3))
     scores = torch.cat([to_prompt, folded @ key.transpose(2, 3)], -1)

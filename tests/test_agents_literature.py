@@ -4,6 +4,7 @@ import ast
 import inspect
 import pickle
 import re
+import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -22,6 +23,7 @@ from grpo_gym.literature import describe, diff, paper, readme, short, summary, t
 from grpo_gym.objectives.corrections import TIS
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.registry import agents, make_agent
+from tests.agent_batches import make as example_batch
 
 ROOT = Path(__file__).parents[1]
 AGENTS_DIR = Path(inspect.getfile(grpo_agents)).parent
@@ -188,30 +190,56 @@ def test_a_recipe_is_a_training_config(name: str) -> None:
         assert agent == dr_grpo(budget=config.max_tokens)
 
 
-# Adding one.
+# The page about them.
+
+
+def blocks(page: str) -> list[str]:
+    path = ROOT / page
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+
+
+@in_checkout
+def test_the_examples_of_the_page_run() -> None:
+    made = []
+    for code in blocks("docs/variants.md"):
+        scope: dict[str, Any] = {"__name__": "page"}
+        exec(compile(code, "docs/variants.md", "exec"), scope)  # our own documentation
+        made += [value for value in scope.values() if isinstance(value, Agent)]
+    assert len(made) >= 2
 
 
 @in_checkout
 @pytest.mark.parametrize("page", ["docs/variants.md", "CONTRIBUTING.md"])
-def test_the_instructions_for_a_new_variant_work(page: str, tmp_path: Path) -> None:
-    path = ROOT / page
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.search(r"Add a variant in 20 lines.*?```python\n(.*?)```", text, re.S)
-    if found is None:
-        pytest.skip(f"{page} does not hold the instructions")
-    code = found[1]
+def test_a_variant_is_added_in_twenty_lines(page: str) -> None:
+    if not (ROOT / page).exists() or "Add a variant in 20 lines" not in (ROOT / page).read_text():
+        pytest.skip(f"{page} does not show how")
+    code = next(code for code in blocks(page) if re.search(r"^def \w+.*-> Agent:", code, re.M))
     assert len(code.splitlines()) <= 20
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, page, "exec"), scope)  # our own documentation
-    functions = [v for k, v in scope.items() if inspect.isfunction(v) and v.__module__ is None]
-    made = [v() for k, v in scope.items() if callable(v) and k in code and _makes_agent(v)]
-    assert made or functions
-    assert all(isinstance(agent, Agent) for agent in made)
-    assert all(paper(v).arxiv for v in scope.values() if _makes_agent(v))
+    (function,) = [v for v in scope.values() if getattr(v, "__module__", "") == "page"]
+    assert paper(function).arxiv
+    agent = function()
+    agent.check(8)
+    batch = example_batch([[0.0, 1.0], [0.5, 1.0]], 4, 0)
+    credit = agent.credit(batch.signals)
+    assert batch.loss(agent, credit).isfinite()
 
 
-def _makes_agent(value: Any) -> bool:
-    return inspect.isfunction(value) and inspect.signature(value).return_annotation is Agent
+@in_checkout
+def test_the_figure_is_drawn_by_the_trust_regions_as_they_are() -> None:
+    scope = runpy.run_path(str(ROOT / "docs" / "variants_figure.py"))
+    saved = (ROOT / "docs" / "variants.svg").read_text(encoding="utf-8")
+    number = r"-?\d+(?:\.\d+)?"
+    assert re.sub(number, "", saved) == re.sub(number, "", scope["svg"]())
+    found, expected = (
+        [float(x) for x in re.findall(number, text)] for text in (saved, scope["svg"]())
+    )
+    assert found == pytest.approx(expected, abs=0.2), "run: python docs/variants_figure.py"
+    for _, region in scope["REGIONS"].values():
+        for advantage in (1.0, -1.0):
+            weight = scope["gradient_weight"](region, 1.0, advantage)
+            assert weight == pytest.approx(1.0)  # on policy, each is the policy gradient
 
 
 def test_every_field_of_an_agent_is_documented() -> None:

@@ -50,6 +50,11 @@ def test_the_fast_path_never_contradicts_the_full_check(answer: str, reference: 
         assert fast == equivalent(left, right)
 
 
+@pytest.mark.parametrize("answer", ["1+.x", ".", "..5", r"\sqrt", "x^", "|", "5_", r"\log_", "(,)"])
+def test_the_full_check_refuses_fragments_without_an_exception(answer: str) -> None:
+    assert not equivalent(normalise(answer), "x+1")
+
+
 @pytest.mark.parametrize(
     ("completion", "answer"),
     [

@@ -1,1 +1,1 @@
-"""Verifiers: pure functions from a completion and a reference to a `Score`; they never raise, never hang."""
+"""Verifiers: functions from a completion and a reference to a `Score` that never raise, never hang."""

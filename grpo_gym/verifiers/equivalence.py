@@ -4,8 +4,8 @@ import re
 from functools import lru_cache
 
 from grpo_gym.verifiers.evaluate import names_of, proportional
-from grpo_gym.verifiers.leaves import equal_leaves, same_text, tree
-from grpo_gym.verifiers.normalise import COMMA_GROUPS, join_commas
+from grpo_gym.verifiers.leaves import equal_leaves, tree
+from grpo_gym.verifiers.normalise import COMMA_GROUPS, join_commas, same_text
 from grpo_gym.verifiers.reader import Node, negated
 from grpo_gym.verifiers.structure import Equation, Group, Leaf, Named, Part, Relation, parts_of
 
@@ -24,7 +24,7 @@ def equivalent(answer: str, reference: str) -> bool:
 
     "1,234" is read both as a number and as a list, and has to agree in one of the two.
     """
-    if equal(structure(answer), structure(reference)):
+    if same_text(answer, reference) or equal(structure(answer), structure(reference)):
         return True
     if COMMA_GROUPS.search(answer) or COMMA_GROUPS.search(reference):
         return equal(structure(join_commas(answer)), structure(join_commas(reference)))

@@ -12,6 +12,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from mpmath import mp
 
 from grpo_gym.verifiers.evaluate import PRECISION, evaluate, names_of, same_value
+from grpo_gym.verifiers.normalise import same_text
 from grpo_gym.verifiers.quantity import (
     Quantity,
     plain_decimal,
@@ -63,12 +64,6 @@ def parsed(text: str) -> list[Any]:
         parsing_timeout=None,
     )
     return found
-
-
-def same_text(answer: str, reference: str) -> bool:
-    """Whether two texts are the same, apart from spaces that separate no two digits."""
-    left, right = (re.sub(r"(?<!\d) | (?!\d)", "", text) for text in (answer, reference))
-    return left == right
 
 
 def equal_leaves(answer: str, reference: str) -> bool:

@@ -5,7 +5,7 @@ import math
 
 from grpo_gym.rewards import Score
 from grpo_gym.verifiers.extract import extract_answer
-from grpo_gym.verifiers.normalise import MAX_LENGTH, join_commas, normalise
+from grpo_gym.verifiers.normalise import MAX_LENGTH, join_commas, normalise, same_text
 from grpo_gym.verifiers.quantity import same_quantity, split_quantity
 from grpo_gym.verifiers.workers import CannotStart, WorkerDied, shared_pool
 
@@ -29,7 +29,7 @@ def verdict(correct: float, answered: bool, timed_out: bool = False) -> Score:
 
 def fast_verdict(answer: str, reference: str) -> bool | None:
     """Whether two normalised answers are equal, where that is certain without a parser; else None."""
-    if answer == reference:
+    if same_text(answer, reference):
         return True
     left, right = (split_quantity(join_commas(text)) for text in (answer, reference))
     return same_quantity(left, right)

@@ -198,3 +198,9 @@ def normalise(text: str) -> str:
     text = SPACES.sub(" ", text)
     text = collapse_brackets(text.replace("( ", "(").replace(" )", ")"))
     return strip_outside(text).replace(MONEY, "$")
+
+
+def same_text(answer: str, reference: str) -> bool:
+    """Whether two texts are the same, apart from spaces that separate no two digits."""
+    left, right = (re.sub(r"(?<!\d) | (?!\d)", "", text) for text in (answer, reference))
+    return left == right

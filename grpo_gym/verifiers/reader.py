@@ -188,7 +188,7 @@ class Reader:
         token = self.peek()
         if not token:
             raise Unreadable("end")
-        if token[0].isdigit() or token[0] == ".":
+        if token[0].isdigit() or (token[0] == "." and len(token) > 1):
             return number(Fraction(self.take()))
         if token in ("(", "[", "{", "\\{", "\\lfloor", "\\lceil"):
             node = self.group(token, CLOSERS.get(token, "}"))

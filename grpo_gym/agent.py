@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from grpo_gym.errors import UsageError
-from grpo_gym.objectives.choices import one_of
+from grpo_gym.objectives.checks import check_stages, require
+from grpo_gym.objectives.choices import at_least, one_of
 from grpo_gym.objectives.critics import ValueLoss
 from grpo_gym.objectives.metrics import batch_metrics, loss_metrics, pair
 from grpo_gym.objectives.reductions import masked
@@ -80,11 +81,9 @@ class Agent:
     max_nan_fraction: float = 0.01
 
     def __post_init__(self) -> None:
-        for name, kind in _STAGES.items():
-            _check_stage(name, getattr(self, name), kind)
+        check_stages(self)
         one_of("exhausted", self.exhausted, ("train", "raise"))
-        if self.max_rounds < 1:
-            raise UsageError(f"max_rounds={self.max_rounds} is out of range; give at least 1")
+        at_least("max_rounds", self.max_rounds, 1)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -134,7 +133,7 @@ class Agent:
         Raises:
             UsageError: Signals that the agent needs are missing.
         """
-        self._require(signals)
+        require(self.needs, signals, self.max_nan_fraction)
         possible = _possible(signals)
         scored = self._scored(signals, possible)
         mask = possible & ~signals.truncated[:, None] if self.mask_truncated else possible
@@ -254,54 +253,6 @@ class Agent:
             for values in (outputs.values, signals.values, credit.returns)
         )
         return critic(new, old, returns)
-
-    def _require(self, signals: Signals) -> None:
-        needs = self.needs
-        for need, signal in _SIGNALS.items():
-            if getattr(needs, need) and getattr(signals, signal) is None:
-                raise UsageError(
-                    f"this agent needs Signals.{signal}, which was not given; see Agent.needs"
-                )
-        if needs.behaviour and signals.behaviour is not None:
-            unknown = (signals.behaviour.isnan() & signals.mask).sum()
-            missing = unknown / signals.mask.sum().clamp(min=1)
-            if missing > self.max_nan_fraction:
-                raise UsageError(
-                    f"the engine reported no log-prob for {missing:.1%} of the tokens, but this "
-                    f"agent needs them (max_nan_fraction={self.max_nan_fraction}); use an engine "
-                    "that reports them, or an agent without corrections"
-                )
-
-
-_STAGES: dict[str, type[Stage]] = {
-    "advantage": Advantage,
-    "ratio": Ratio,
-    "trust_region": TrustRegion,
-    "aggregation": Aggregation,
-    "corrections": Correction,
-    "penalties": Penalty,
-    "shaping": Shaping,
-    "selection": Selection,
-}
-_SIGNALS = {
-    "old": "old",
-    "reference": "reference",
-    "behaviour": "behaviour",
-    "old_entropy": "entropy",
-    "critic": "values",
-    "top_logprobs": "behaviour_top_ids",
-    "turns": "turn_rewards",
-}
-
-
-def _check_stage(name: str, value: object, kind: type[Stage]) -> None:
-    """Refuse a stage in the wrong place, or a stage where a tuple of them is wanted."""
-    plural = name in ("corrections", "penalties", "shaping", "selection")
-    if plural and not isinstance(value, tuple):
-        raise UsageError(f"Agent.{name} is a tuple, got {value!r}; write ({value!r},)")
-    for stage in value if isinstance(value, tuple) else (value,):
-        if not isinstance(stage, kind):
-            raise UsageError(f"Agent.{name} takes a {kind.__name__} stage, got {stage!r}")
 
 
 def _possible(signals: Signals) -> Tensor:

@@ -1,5 +1,6 @@
 """The three things one does, from Python: train, evaluate, play."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +25,13 @@ from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.learner import Learner, OptimiserOptions
-from grpo_gym.monitor import write_rollouts
+from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
 from grpo_gym.registry import make, make_agent
-from grpo_gym.runs import open_run, save_config, saved_config
-from grpo_gym.trainer import Run, Trainer
+from grpo_gym.runs import Run, open_run, save_config, saved_config
+from grpo_gym.trainer import Trainer
 from grpo_gym.types import Group
 
 EnvSource = str | Callable[[], gymnasium.Env[Any, Any]]
@@ -67,20 +68,25 @@ def train(
     Raises:
         UsageError: A mistake in what was given.
     """
+    rule = agent if isinstance(agent, Agent) else None
+    if not (agent is None or isinstance(agent, str | Agent)):
+        raise UsageError(
+            f"agent is {agent!r:.80}: give a name or an Agent, such as grpo_agents.grpo() with brackets"
+        )
+    if rule is not None and agent_args is not None:
+        raise UsageError("agent_args are for an agent given by name; this one is complete")
     values = dict(options)
-    named: dict[str, Any] = {"env": env, "agent": agent, "model": model}
-    values |= {name: _name(value) for name, value in named.items() if value is not None}
-    if env_args is not None:
-        values["env_arg"] = format_arguments(env_args)
+    if rule is not None:
+        values["agent"] = repr(rule)
+    elif agent is not None:
+        values["agent"] = agent
     if agent_args is not None:
         values["agent_arg"] = format_arguments(agent_args)
-    if values.get("resume") and values.get("run_dir") is not None:
-        base = saved_config(Path(values["run_dir"]))
-        config = from_values(TrainConfig, vars(base) | values, "train()")
-    else:
-        config = from_values(TrainConfig, values, "train()")
-    rule = agent if isinstance(agent, Agent) else None
-    return run_training(config, console, rule, None if isinstance(env, str) else env)
+    values |= _task_values(env, model, env_args)
+    if values.get("resume") and isinstance(values.get("run_dir"), str | Path):
+        values = vars(saved_config(Path(values["run_dir"]))) | values
+    config = from_values(TrainConfig, values, "train()")
+    return run_training(config, console, rule, _maker(env))
 
 
 def evaluate(
@@ -103,13 +109,8 @@ def evaluate(
     Raises:
         UsageError: A mistake in what was given.
     """
-    values = dict(options)
-    named: dict[str, Any] = {"env": env, "model": model}
-    values |= {name: _name(value) for name, value in named.items() if value is not None}
-    if env_args is not None:
-        values["env_arg"] = format_arguments(env_args)
-    config = from_values(EvalConfig, values, "evaluate()")
-    return run_evaluate(config, console, None if isinstance(env, str) else env)
+    values = options | _task_values(env, model, env_args)
+    return run_evaluate(from_values(EvalConfig, values, "evaluate()"), console, _maker(env))
 
 
 def run_training(
@@ -119,25 +120,22 @@ def run_training(
     env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
 ) -> Run:
     """Train as a config says; `rule` and `env` stand in for what its names cannot express."""
-    make_env = env or _env_maker(config)
-    agent = rule or make_agent(
-        config.agent, **parse_arguments(config.agent_arg, f"agent argument of {config.agent}")
-    )
-    if config.kl:
-        agent = replace(agent, penalties=(*agent.penalties, KL(config.kl, config.kl_kind)))
-    agent.check(config.group_size)
-    make_env().close()
-    policy = load_policy(config.model)
     config = _resolved(config)
-    folder = open_run(config)
-    learner = Learner(policy.model, agent, _optimiser_options(config))
-    engine = HFEngine(learner.model, policy.tokenizer, max_lanes=config.max_lanes)
-    engine.version = learner.version
-    progress = Progress(console, config.steps)
-    trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
-    save_config(config, folder)
-    (folder / "agent.txt").write_text(f"{agent!r}\n", encoding="utf-8")
-    return trainer.run()
+    options = _optimiser_options(config)
+    agent = _agent(config, rule)
+    make_env = env or _env_maker(config)
+    with open_run(config) as folder:
+        make_env().close()
+        policy = load_policy(config.model)
+        learner = Learner(policy.model, agent, options)
+        engine = HFEngine(learner.model, policy.tokenizer, max_lanes=config.max_lanes)
+        engine.version = learner.version
+        progress = Progress(console, config.steps)
+        trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
+        if config.resume:
+            trainer.resume()
+        save_config(config, agent, folder)
+        return trainer.run()
 
 
 def run_evaluate(
@@ -147,16 +145,13 @@ def run_evaluate(
 ) -> Evaluation:
     """Evaluate as a config says."""
     for path in (config.out, config.rollouts):
-        _check_parent(path)
+        _check_writable(path)
     make_env = env or _env_maker(config)
-    first = make_env()
-    stream = TaskStream.evaluation(first, config.seed, config.split)
-    first.close()
+    stream = _evaluation_stream(config, make_env)
     tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
     collector = _collector(config, make_env, load_policy(config.model), config.n)
-    progress = Progress(console, 1)
     try:
-        with progress:
+        with Progress(console, 1) as progress:
             evaluation, groups = run_evaluation(
                 config.env,
                 collector,
@@ -169,7 +164,7 @@ def run_evaluate(
     finally:
         collector.close()
     if config.out is not None:
-        Path(config.out).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+        write_atomically(Path(config.out), evaluation.to_json() + "\n")
     if config.rollouts is not None:
         write_rollouts(Path(config.rollouts), groups)
     return evaluation
@@ -178,9 +173,7 @@ def run_evaluate(
 def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
     """Play episodes, one of each task, as a config says."""
     make_env = _env_maker(config)
-    first = make_env()
-    stream = TaskStream.evaluation(first, config.seed, config.split)
-    first.close()
+    stream = _evaluation_stream(config, make_env)
     collector = _collector(config, make_env, load_policy(config.model), 1)
     try:
         return collector.collect(stream.finite(config.episodes), config.seed).groups
@@ -199,9 +192,66 @@ def _collector(
     return Collector(make_env, engine, policy.renderer, sampling, options)
 
 
+def _agent(config: TrainConfig, rule: Agent | None) -> Agent:
+    """The agent of a config, checked against the rest of it."""
+    if rule is None and config.agent.startswith("Agent("):
+        raise UsageError("the run was made with an Agent that has no name: give agent= again")
+    agent = rule or make_agent(
+        config.agent, **parse_arguments(config.agent_arg, f"agent argument of {config.agent}")
+    )
+    if config.kl:
+        agent = replace(agent, penalties=(*agent.penalties, KL(config.kl, config.kl_kind)))
+    agent.check(config.group_size)
+    if agent.needs.critic:
+        raise UsageError(f"agent {config.agent} needs a critic, and a run here trains none")
+    return agent
+
+
 def _env_maker(config: TaskOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
+    if "<" in config.env:  # as in module:<lambda>
+        raise UsageError("the run was made with an environment that has no name: give env= again")
     arguments = parse_arguments(config.env_arg, f"argument of {config.env}")
     return lambda: make(config.env, **arguments)
+
+
+def _evaluation_stream(
+    config: EvalConfig | RolloutConfig, make_env: Callable[[], gymnasium.Env[Any, Any]]
+) -> TaskStream:
+    env = make_env()
+    try:
+        return TaskStream.evaluation(env, config.seed, config.split)
+    finally:
+        env.close()
+
+
+def _maker(env: EnvSource | None) -> Callable[[], gymnasium.Env[Any, Any]] | None:
+    """The function that builds the environment, if it is not given by name."""
+    return env if callable(env) else None
+
+
+def _task_values(
+    env: EnvSource | None, model: str | Path | None, env_args: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """How a config records what was given as an object."""
+    values: dict[str, Any] = {}
+    if callable(env):
+        if env_args is not None:
+            raise UsageError(
+                "env_args are for an environment given by id; have the function use them"
+            )
+        values["env"] = f"{env.__module__}:{getattr(env, '__qualname__', type(env).__qualname__)}"
+    elif isinstance(env, str):
+        values["env"] = env
+    elif env is not None:
+        raise UsageError(
+            f"env is {env!r:.80}: give an id, or a class or function that builds the environment, "
+            "since every copy of a task needs its own"
+        )
+    if env_args is not None:
+        values["env_arg"] = format_arguments(env_args)
+    if model is not None:
+        values["model"] = model
+    return values
 
 
 def _resolved(config: TrainConfig) -> TrainConfig:
@@ -231,17 +281,13 @@ def _optimiser_options(config: TrainConfig) -> OptimiserOptions:
     )
 
 
-def _name(value: Any) -> Any:
-    """How the config records what was given as an object."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Agent):
-        return repr(value)
-    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', repr(value))}"
-
-
-def _check_parent(path: str | None) -> None:
-    if path is not None and not Path(path).parent.is_dir():
+def _check_writable(path: str | None) -> None:
+    """Refuse at once a file that could not be written in the end."""
+    if path is None:
+        return
+    if Path(path).is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder")
+    if not Path(path).parent.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    if not os.access(Path(path).parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: the folder {Path(path).parent} is read-only")

@@ -1,8 +1,10 @@
 """A policy from a name: the tiny one, a model folder, or an id on the Hugging Face hub."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from grpo_gym.errors import UsageError
 from grpo_gym.rendering import Renderer
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TINY = "tiny"
+_HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_HUB_TIMEOUT_S = 10.0
 TINY_FOLDER = Path(__file__).parent / "tiny" / "model"
 
 
@@ -32,36 +36,86 @@ def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
         dtype: of the weights.
 
     Raises:
-        UsageError: There is no such folder or id, or it holds no causal language model with a
-            tokenizer.
+        UsageError: There is no such folder or id, it holds no causal language model with a tokenizer,
+            or its weights do not fit its configuration.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     source = TINY_FOLDER if str(name) == TINY else name
-    _check_folder(source)
-    # Loading bars would cut through the run's own progress display.
+    offline = _is_folder(source) or _without_hub(str(source))
+    verbosity = logging.get_verbosity()
+    # What is missing is reported below; loading bars would cut through the run's own display.
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, dtype), use_safetensors=True
-        )
+        with torch.random.fork_rng(devices=[]):
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
+            model, report = cast(Any, AutoModelForCausalLM).from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                local_files_only=offline,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
     except Exception as error:  # whatever a foreign folder makes the loaders raise
         raise UsageError(
             f"model {str(name)!r} cannot be loaded: {' '.join(str(error).split())[:300]}"
         ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+    _check_weights(name, report)
     eos = getattr(model.generation_config, "eos_token_id", None)
     return Policy(str(name), model, tokenizer, Renderer(tokenizer, eos))
 
 
-def _check_folder(source: str | Path) -> None:
-    """Refuse at once what can only be a folder and is none, instead of asking the hub for it."""
+def _is_folder(source: str | Path) -> bool:
+    """Whether it is a folder; what can only be one and is none is refused at once."""
     path = Path(source)
-    looks_local = isinstance(source, Path) or str(source).startswith((".", "/", "~"))
+    looks_local = isinstance(source, Path) or source.startswith((".", "/", "~"))
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UsageError(f"model folder {source} has no config.json: is it a saved model?")
-    elif looks_local or path.exists() or str(source).count("/") > 1:
+        return True
+    if looks_local or path.exists() or _HUB_ID.fullmatch(str(source)) is None:
         raise UsageError(f"there is no model folder {source}")
+    return False
+
+
+def _without_hub(name: str) -> bool:
+    """Whether only the local cache is to be asked, since the hub cannot be reached.
+
+    The loaders would try again for a minute before they gave up.
+    """
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"there is no model folder {name}, and no model of that name on the Hugging Face hub that "
+            "may be read"
+        ) from error
+    except Exception as error:  # offline mode, no network, a hub that is down
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            raise UsageError(
+                f"there is no model folder {name}, the Hugging Face hub cannot be reached "
+                f"({' '.join(str(error).split())[:100]}), and its cache here does not hold the model"
+            ) from error
+        return True
+    return False
+
+
+def _check_weights(name: str | Path, report: Mapping[str, Any]) -> None:
+    """Refuse weights that leave a part of the model random, which transformers only warns of."""
+    mismatched = [entry[0] for entry in report["mismatched_keys"]]
+    wrong = sorted({*report["missing_keys"], *mismatched})
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise UsageError(
+            f"model {str(name)!r}: its weights lack {wrong[0]}{more}, or have it in another shape than "
+            "its config.json says"
+        )

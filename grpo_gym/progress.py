@@ -82,10 +82,22 @@ class Progress:
             time.monotonic() - self._last_line >= _LINE_EVERY_S or step == self._steps
         ):
             self._last_line = time.monotonic()
-            self._console.print(f"step {step}/{self._steps}  {note}")
+            self._say(f"step {step}/{self._steps}  {note}")
+
+    def resumed(self, step: int) -> None:
+        """A run goes on."""
+        if self._bar is not None:
+            self._bar.update(self._train, completed=step)
+        if step >= self._steps:
+            self._say(f"the run is complete: it has done {step} of {self._steps} steps")
+        else:
+            self._say(f"going on after step {step} of {self._steps}")
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         """An evaluation is done."""
+        shown = "  ".join(f"pass@{k} {value}" for k, value in evaluation.pass_at.items())
+        self._say(f"evaluation after step {step}:  {shown}")
+
+    def _say(self, line: str) -> None:
         if self._console is not None:
-            shown = "  ".join(f"pass@{k} {value}" for k, value in evaluation.pass_at.items())
-            self._console.print(f"evaluation after step {step}:  {shown}", highlight=False)
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,15 +1,32 @@
-"""The folder of a run: found or made, its config saved in it, and resumed from it."""
+"""The folder of a run: made or found, its config saved in it, and cleared if nothing came of it.
 
-import os
+RUN/config.toml         the resolved options
+RUN/agent.txt           the agent, as a value
+RUN/metrics.jsonl       one JSON object a step
+RUN/eval-000000.json    an evaluation, named after the steps before it
+RUN/rollouts/           rollouts of some steps and of the evaluations
+RUN/checkpoints/        see `grpo_gym.checkpoint`
+"""
+
+import json
+import math
 import re
-from dataclasses import fields
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
+from grpo_gym.checkpoint import latest
 from grpo_gym.config import TrainConfig, from_values, load_toml, to_toml
 from grpo_gym.errors import UsageError
+from grpo_gym.evaluation import Evaluation
 from grpo_gym.monitor import write_atomically
 
 CONFIG = "config.toml"
+_EVALUATION = re.compile(r"eval-(\d{6,})\.json")
 
 # What a run cannot change when it goes on: it would no longer be the same run.
 _FIXED = (
@@ -27,8 +44,30 @@ _FIXED = (
 )
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a training run left.
+
+    Attributes:
+        folder: the folder of the run.
+        model: folder of the trained model, which `transformers` loads.
+        steps: training steps done.
+        evaluations: step to the evaluation made after it.
+    """
+
+    folder: Path
+    model: Path
+    steps: int
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object a step."""
+        return self.folder / "metrics.jsonl"
+
+
 def saved_config(folder: Path) -> TrainConfig:
-    """The config of the run in a folder.
+    """The config of the run in a folder, set to resume it.
 
     Raises:
         UsageError: There is no run, or its config cannot be read.
@@ -36,55 +75,113 @@ def saved_config(folder: Path) -> TrainConfig:
     path = folder / CONFIG
     if not path.is_file():
         raise UsageError(f"{folder} holds no run to resume: there is no {CONFIG} in it")
-    return from_values(TrainConfig, load_toml(path), str(path))
+    return from_values(
+        TrainConfig, load_toml(path) | {"run_dir": str(folder), "resume": True}, str(path)
+    )
 
 
-def open_run(config: TrainConfig) -> Path:
-    """Make the folder of a run, or check the one to resume; write the config into it.
+@contextmanager
+def open_run(config: TrainConfig) -> Iterator[Path]:
+    """The folder of a run: a new one, or the one to resume.
+
+    A new folder vanishes again when an error leaves the block before anything was trained or saved.
 
     Raises:
-        UsageError: The folder cannot be written, holds another run, or differs from the run to
-            resume.
+        UsageError: The folder cannot be written, is not empty, or differs from the run to resume.
     """
     if config.resume:
-        if config.run_dir is None:
-            raise UsageError("resume needs run_dir, the folder of the run")
-        folder = Path(config.run_dir)
-        before = saved_config(folder)
-        for name in _FIXED:
-            if getattr(before, name) != getattr(config, name):
-                raise UsageError(
-                    f"the run in {folder} has {name} {getattr(before, name)!r}, not "
-                    f"{getattr(config, name)!r}: resume it as it is, or begin another"
-                )
-    else:
-        folder = Path(config.run_dir) if config.run_dir is not None else _new_name(config)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise UsageError(
-            f"the run folder {folder} cannot be written: {error.strerror}; choose another run_dir"
-        ) from error
-    if not config.resume and any(folder.iterdir()):
+        folder = Path(config.run_dir or "")
+        _check_same(saved_config(folder), config)
+        _try_writing(folder)
+        yield folder
+        return
+    folder = Path(config.run_dir) if config.run_dir is not None else _new_name(config)
+    if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(
             f"the run folder {folder} is not empty: resume the run in it, or choose another run_dir"
         )
-    return folder
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        _try_writing(folder)
+        yield folder
+    except BaseException:
+        if latest(folder) is None and not (folder / "metrics.jsonl").exists():
+            _clear(folder, made)
+        raise
 
 
-def save_config(config: TrainConfig, folder: Path) -> None:
-    """Write the resolved config into the folder of the run."""
-    values = {f.name for f in fields(config)} - {"resume", "run_dir"}
-    lines = [line for line in to_toml(config).splitlines() if line.split(" = ")[0] in values]
-    write_atomically(folder / CONFIG, "\n".join(lines) + "\n")
+def save_config(config: TrainConfig, agent: object, folder: Path) -> None:
+    """Write the resolved config, and the agent as a value, into the folder of the run."""
+    write_atomically(folder / CONFIG, to_toml(config, without=("resume", "run_dir")))
+    write_atomically(folder / "agent.txt", f"{agent!r}\n")
+
+
+def evaluation_path(folder: Path, step: int) -> Path:
+    """Where the evaluation after a step is written."""
+    return folder / f"eval-{step:06d}.json"
+
+
+def saved_evaluations(folder: Path) -> dict[int, Evaluation]:
+    """Step to evaluation, as far as the files in a folder can be read."""
+    found = {}
+    for path in sorted(folder.glob("eval-*.json")):
+        match = _EVALUATION.fullmatch(path.name)
+        evaluation = _read_evaluation(path)
+        if match and evaluation is not None:
+            found[int(match[1])] = evaluation
+    return found
+
+
+def _read_evaluation(path: Path) -> Evaluation | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and record.get("reward") is None:
+            record["reward"] = math.nan
+        return TypeAdapter(Evaluation).validate_python(record)
+    except (OSError, ValueError, RecursionError, ValidationError):
+        return None  # it is then made again
+
+
+def _check_same(before: TrainConfig, now: TrainConfig) -> None:
+    for name in _FIXED:
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            raise UsageError(
+                f"the run in {now.run_dir} has {name} {old!r}, not {new!r}: resume it as it is, or "
+                "begin another"
+            )
+
+
+def _try_writing(folder: Path) -> None:
+    """Make the folder, and be sure that a file can be written into it."""
+    probe = folder / ".probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except (OSError, ValueError) as error:  # a path with a null character is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"the run folder {folder} cannot be written: {reason}; choose another run_dir"
+        ) from error
+
+
+def _clear(folder: Path, made: list[Path]) -> None:
+    """Empty the folder, and remove it and its parents as far as they were `made`, deepest first."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for path in made:
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
 
 
 def _new_name(config: TrainConfig) -> Path:
     """runs/ENV-AGENT-N with the first N that is free."""
     env = re.sub(r"[^A-Za-z0-9]+", "-", config.env.rpartition("/")[2].removesuffix("-v0"))
-    agent = re.sub(r"[^A-Za-z0-9_]+", "-", config.agent)
+    agent = re.sub(r"[^A-Za-z0-9_]+", "-", config.agent.partition("(")[0])
     number = 1
     while (folder := Path("runs") / f"{env.strip('-')}-{agent}-{number}").exists():
         number += 1

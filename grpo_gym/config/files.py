@@ -3,9 +3,9 @@
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,23 +28,14 @@ def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Co
     Raises:
         UsageError: An unknown option (the known ones near it are named), or a value of another type.
     """
-    names = [field.name for field in fields(kind)]
+    kinds = get_type_hints(kind)
     for name in values:
-        if name not in names:
-            raise UsageError(f"{where}: no option {name!r}{nearest(name, names)}")
+        if name not in kinds:
+            raise UsageError(f"{where}: no option {name!r}{nearest(name, kinds)}")
     try:
-        plain = {name: _plain(name, value) for name, value in values.items()}
-        return TypeAdapter(kind).validate_python(plain, strict=True)
+        return kind(**{name: _read(name, value, kinds[name]) for name, value in values.items()})
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, UsageError):
-            raise UsageError(f"{where}: {cause}") from error
-        name = ".".join(str(part) for part in first["loc"])
-        what = first["msg"].removeprefix("Input should be ")
-        raise UsageError(f"{where}: {name} is {first['input']!r}, but must be {what}") from error
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -85,10 +76,16 @@ def to_toml(config: TrainConfig | EvalConfig | RolloutConfig, without: Iterable[
     )
 
 
-def _plain(name: str, value: Any) -> Any:
-    """A value in the type that its field has."""
+def _read(name: str, value: Any, kind: Any) -> Any:
+    """A value in the type that its field has; true is no number, and a text is none either."""
     if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping) and name in ("env_arg", "agent_arg"):
-        return format_arguments(value)
-    return tuple(value) if isinstance(value, list) else value
+        value = str(value)
+    elif isinstance(value, list):
+        value = tuple(value)
+    elif isinstance(value, Mapping) and name in ("env_arg", "agent_arg"):
+        value = format_arguments(value)
+    try:
+        return TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        what = error.errors()[0]["msg"].removeprefix("Input should be ")
+        raise UsageError(f"{name} is {value!r:.80}, but must be {what}") from error

@@ -2,9 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
 from tyro.conf import UseAppendAction
 
 from grpo_gym.errors import UsageError
@@ -16,8 +15,6 @@ Texts = Annotated[tuple[str, ...], UseAppendAction]
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
     """What is played, and by which model."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     env: str = "grpo_gym/Arithmetic-v0"
     """Environment: a registered id, or module:Class."""

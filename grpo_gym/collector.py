@@ -17,6 +17,9 @@ from grpo_gym.session import Session
 from grpo_gym.types import Group
 from grpo_gym.workers import EnvWorker
 
+# Seconds that `Collector.close` waits for environments to close.
+_CLOSING_S = 5.0
+
 
 @dataclass(frozen=True)
 class CollectorOptions:
@@ -26,12 +29,16 @@ class CollectorOptions:
         group_size: copies of each task, G.
         rollout_tokens: most tokens after the prompt, observations included; None for no limit but the
             context.
-        max_lanes: most rollouts in play at once; a group is opened when there is room for all of it.
-        max_error_share: share of rollouts that may be lost to failing environments before the run stops.
+        max_lanes: most rollouts in play at once; a group is opened when there is room for all of it, or
+            when nothing else is in play.
+        max_error_share: share of the rollouts of one call that may be lost to failing environments,
+            rounded up, so that a small batch survives one failure. Below 1, the loss of every rollout
+            is never allowed.
         env_timeout_s: seconds an environment may take for one answer before its rollout is lost.
-        patience_s: seconds that generation waits for an environment that has just got an action. Fast
-            environments then always rejoin at the same point, which keeps runs reproducible; slow ones
-            hold nobody up. `inf` makes every run reproducible, at the pace of the slowest environment.
+        patience_s: seconds that generation waits for an environment that has just been asked, unless its
+            last answer took longer. Fast environments then always rejoin at the same point, which keeps
+            runs reproducible; slow ones hold nobody up. `inf` makes every run reproducible, at the pace
+            of the slowest environment.
     """
 
     group_size: int
@@ -47,7 +54,7 @@ class Collection:
     """What one call of `Collector.collect` brought.
 
     Attributes:
-        groups: in the order of the tasks; a task all of whose copies failed at the start has none.
+        groups: in the order of the tasks; a task all of whose copies failed in `reset` has none.
         failures: number of rollouts lost to failing environments.
         tokens: number of tokens sampled.
         seconds: wall-clock time it took.
@@ -63,7 +70,9 @@ class Collector:
     """Plays groups of rollouts through environments with one engine.
 
     Environments live in threads and are reused from one call to the next. Requests join the engine's
-    batch as soon as their environment has answered, and leave it as soon as they are complete.
+    batch as soon as their environment has answered, and leave it as soon as they are complete. An
+    environment that fails, or does not answer in time, loses its own rollout: `error` says why, and the
+    reward is nan.
     """
 
     def __init__(
@@ -80,6 +89,12 @@ class Collector:
         self._sampling = sampling
         self._options = options
         self._idle: list[EnvWorker] = []
+        self._some_prompt_fits = False
+
+    @property
+    def group_size(self) -> int:
+        """Copies of each task, G."""
+        return self._options.group_size
 
     def collect(
         self,
@@ -97,7 +112,7 @@ class Collector:
         Raises:
             EnvironmentFailure: Copies of one task differ, or more environments failed than
                 `max_error_share` allows.
-            UsageError: No prompt fits the model's context, or an environment refuses its options.
+            UsageError: No prompt so far fits the model's context, or an environment raised it.
         """
         started = time.perf_counter()
         session = Session(
@@ -139,21 +154,26 @@ class Collector:
         )
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments, and wait a moment for those that take their time."""
         for worker in self._idle:
             worker.close()
-        self._idle.clear()
+        until = time.monotonic() + _CLOSING_S
+        while self._idle:
+            self._idle.pop().join(max(0.0, until - time.monotonic()))
 
     def _borrow(self) -> EnvWorker:
         return self._idle.pop() if self._idle else EnvWorker(self._make_env)
 
     def _check_prompts(self, groups: Sequence[Group]) -> None:
-        lengths = [len(group.rollouts[0].prompt_ids) for group in groups]
-        if lengths and min(lengths) >= self._engine.context_length:
+        lengths = {group.task_id: len(group.rollouts[0].prompt_ids) for group in groups}
+        context = self._engine.context_length
+        self._some_prompt_fits |= any(length < context for length in lengths.values())
+        if lengths and not self._some_prompt_fits:
+            shortest = min(lengths, key=lambda task_id: lengths[task_id])
             raise UsageError(
-                f"the prompt of task {groups[0].task_id!r} has {lengths[0]} tokens and the others are no "
-                f"shorter than {min(lengths)}, but the model's context holds "
-                f"{self._engine.context_length}: use a model with a longer context, or shorter tasks"
+                f"no prompt fits the model's context of {context} tokens, not even that of task "
+                f"{shortest!r} with its {lengths[shortest]}: use a model with a longer context, or "
+                "shorter tasks"
             )
 
 

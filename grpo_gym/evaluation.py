@@ -1,11 +1,9 @@
 """pass@k with confidence intervals, over the tasks of an environment."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -14,7 +12,10 @@ from rich.table import Table
 from grpo_gym.collector import Collector
 from grpo_gym.curriculum import TaskSpec
 from grpo_gym.errors import UsageError
+from grpo_gym.monitor import to_json, write_atomically
 from grpo_gym.types import FloatArray, Group, Rollout
+
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Evaluation:
 
     Attributes:
         env: the environment.
-        tasks: number of tasks.
-        n: rollouts of each task.
+        tasks: number of different tasks.
+        n: rollouts asked for of each task.
         pass_at: k to the estimate of pass@k.
         reward: mean reward; rollouts that cannot be scored are left out.
         tokens: mean number of sampled tokens of a rollout.
@@ -66,9 +67,7 @@ class Evaluation:
 
     def to_json(self) -> str:
         """Everything, as JSON; a number that does not exist is null."""
-        record = asdict(self)
-        record["pass_at"] = {str(k): asdict(estimate) for k, estimate in self.pass_at.items()}
-        return json.dumps(_finite(record), indent=2, allow_nan=False)
+        return to_json(asdict(self), indent=2)
 
 
 def pass_at_k(successes: int, n: int, k: int) -> float:
@@ -79,9 +78,14 @@ def pass_at_k(successes: int, n: int, k: int) -> float:
 
     Raises:
         UsageError: k is not within 1..n.
+        ValueError: The successes are not within 0..n.
     """
-    if not 1 <= k <= n:
+    if k < 1:
+        raise UsageError(f"k is {k}, but pass@k needs at least 1")
+    if k > n:
         raise UsageError(f"pass@{k} needs at least {k} rollouts of each task, but n is {n}")
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} rollouts")
     if n - successes < k:
         return 1.0
     return 1.0 - math.prod(1.0 - k / i for i in range(n - successes + 1, n + 1))
@@ -94,16 +98,23 @@ def bootstrap(
 
     Where all tasks are equal the bootstrap knows no spread: the interval is then that of the rule of three,
     in which a proportion seen in none of m tasks may still be as large as about 3/m.
+
+    Args:
+        values: (m,) one number within 0 and 1 for each task.
+        confidence: chance that such an interval holds the true mean.
+        resamples: how often tasks are drawn anew.
+        seed: of the draws.
     """
     rng = np.random.default_rng(seed)
-    picks = rng.integers(len(values), size=(resamples, len(values)))
-    means = values[picks].mean(axis=1)
+    count = len(values)
+    means = [values[rng.integers(count, size=count)].mean() for _ in range(resamples)]
+    mean = float(values.mean())
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     if np.ptp(values) == 0:
-        slack = 1 - (1 - confidence) ** (1 / len(values))
-        low, high = max(0.0, low - slack), min(1.0, high + slack)
-    return Estimate(float(values.mean()), float(low), float(high))
+        slack = 1 - (1 - confidence) ** (1 / count)
+        low, high = max(0.0, mean - slack), min(1.0, mean + slack)
+    return Estimate(mean, min(float(low), mean), max(float(high), mean))
 
 
 def run_evaluation(
@@ -130,12 +141,12 @@ def run_evaluation(
     Raises:
         UsageError: A k above n, or an environment that does not report `info["success"]`.
     """
-    for each in k:
-        pass_at_k(0, n, each)
+    if n != collector.group_size:
+        raise ValueError(f"n is {n}, but the collector plays {collector.group_size} of each task")
+    _check_k(k, n)
     collection = collector.collect(tasks, seed, progress)
-    return summarise(
-        env, collection.groups, n=n, k=k, failures=collection.failures
-    ), collection.groups
+    groups, failures = collection.groups, collection.failures
+    return summarise(env, groups, n=n, k=k, failures=failures), groups
 
 
 def summarise(
@@ -143,16 +154,18 @@ def summarise(
 ) -> Evaluation:
     """pass@k and the rest, from groups of rollouts.
 
-    A task with fewer than the largest k rollouts left, because its environment failed, is left out.
+    Groups of the same task, which an endless stream may bring, count as one task with the rollouts of
+    all. A task with fewer than the largest k rollouts left, because its environment failed, is left out.
 
     Raises:
-        UsageError: No task is left, or the environment does not report `info["success"]`.
+        UsageError: No task is left, a k above n, or the environment does not report `info["success"]`.
     """
-    kept = {
-        group.task_id: [rollout for rollout in group.rollouts if rollout.error is None]
-        for group in groups
-    }
-    kept = {task_id: rollouts for task_id, rollouts in kept.items() if len(rollouts) >= max(k)}
+    _check_k(k, n)
+    alive: dict[str, list[Rollout]] = {}
+    for group in groups:
+        rollouts = [rollout for rollout in group.rollouts if rollout.error is None]
+        alive.setdefault(group.task_id, []).extend(rollouts)
+    kept = {task_id: rollouts for task_id, rollouts in alive.items() if len(rollouts) >= max(k)}
     if not kept:
         raise UsageError(
             f"{env}: no task has {max(k)} rollouts that did not fail; nothing to evaluate"
@@ -169,7 +182,10 @@ def summarise(
         tasks=len(kept),
         n=n,
         pass_at={
-            each: bootstrap(np.array([pass_at_k(c, m, each) for c, m in counts.values()]))
+            each: bootstrap(
+                np.array([pass_at_k(c, m, each) for c, m in counts.values()]),
+                confidence=_CONFIDENCE,
+            )
             for each in k
         },
         reward=float(scored.mean()) if len(scored) else math.nan,
@@ -177,7 +193,7 @@ def summarise(
         truncated=float(np.mean([rollout.truncated for rollout in everything])),
         failures=failures,
         unscored=int(np.isnan(rewards).sum()),
-        confidence=0.95,
+        confidence=_CONFIDENCE,
         successes=counts,
     )
 
@@ -194,18 +210,21 @@ def table(evaluations: Mapping[str, Evaluation]) -> Table:
     out.add_row("mean reward", *(f"{e.reward:.3f}" for e in evaluations.values()))
     out.add_row("tokens a rollout", *(f"{e.tokens:.1f}" for e in evaluations.values()))
     out.add_row("truncated", *(f"{e.truncated:.1%}" for e in evaluations.values()))
+    if any(e.failures for e in evaluations.values()):
+        out.add_row("lost to failures", *(str(e.failures) for e in evaluations.values()))
     return out
 
 
 def print_table(evaluations: Mapping[str, Evaluation], console: Console) -> None:
     """Print evaluations side by side."""
     console.print(table(evaluations))
-    console.print(f"[dim]{95}% intervals by bootstrap over tasks[/dim]")
+    confidence = next(iter(evaluations.values())).confidence
+    console.print(f"[dim]{confidence:.0%} intervals by bootstrap over tasks[/dim]")
 
 
 def write_json(evaluation: Evaluation, path: Path) -> None:
     """Write an evaluation as JSON."""
-    path.write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    write_atomically(path, evaluation.to_json() + "\n")
 
 
 def _solved(env: str, rollout: Rollout) -> bool:
@@ -217,9 +236,8 @@ def _solved(env: str, rollout: Rollout) -> bool:
     return rollout.success
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _check_k(k: Sequence[int], n: int) -> None:
+    if not k:
+        raise UsageError("no k is given: pass@k needs at least one")
+    for each in k:
+        pass_at_k(0, n, each)

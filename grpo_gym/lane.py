@@ -1,14 +1,14 @@
 """One rollout in the making: tokens are appended, never rewritten."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from grpo_gym.answers import Answer
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.rendering import Renderer
-from grpo_gym.types import Completion, Message, Rollout, Turn, as_messages, frozen_array
+from grpo_gym.types import Completion, Message, Rollout, Turn, frozen_array
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Lane:
     terminated: bool = False
     truncation: str | None = None
     error: str | None = None
-    _last: tuple[Completion, str, str | None] | None = None
+    completions: list[Completion] = field(default_factory=list)
+    _last: tuple[str, str | None] = ("", None)
 
     def start(self, task_id: str, prompt: tuple[Message, ...], prompt_ids: list[int]) -> None:
         """Take the first observation, already rendered."""
@@ -85,38 +86,29 @@ class Lane:
         self.logprobs += completion.logprobs.tolist()
         self.versions += [completion.version] * len(completion.token_ids)
         action = self.renderer.action(completion.token_ids.tolist())
-        self._last = (completion, action, limit)
+        self.completions.append(completion)
+        self._last = (action, limit)
         return action
 
-    def answer(
-        self,
-        observation: Any,
-        reward: Any,
-        terminated: bool,
-        truncated: bool,
-        info: Mapping[str, Any],
-    ) -> None:
+    def answer(self, answer: Answer) -> None:
         """Take what the environment answered to the last action."""
-        assert self._last is not None, "answer() follows take()"
-        completion, action, limit = self._last
-        messages = as_messages(observation)
-        self.turns.append(Turn(completion, action, messages, float(reward)))
-        self.reward += float(reward)
-        for name, value in info.get("reward_components", {}).items():
-            self.components[name] = self.components.get(name, 0.0) + float(value)
-        if terminated or truncated:
-            success = info.get("success")
-            self.success = None if success is None else bool(success)
-        if terminated and limit is None:
+        completion = self.completions[-1]
+        action, limit = self._last
+        self.turns.append(Turn(completion, action, answer.messages, answer.reward))
+        self.reward += answer.reward
+        for name, value in answer.components.items():
+            self.components[name] = self.components.get(name, 0.0) + value
+        self.success = answer.success
+        if answer.terminated and limit is None:
             self.terminated = True
-        elif terminated:
+        elif answer.terminated:  # what was cut off might have changed the verdict
             self.truncate(str(limit))
-        elif truncated:
-            self.truncate(str(info.get("truncation") or "environment"))
+        elif answer.truncation is not None:
+            self.truncate(answer.truncation)
         elif limit in ("rollout_tokens", "context"):
             self.truncate(limit)
         else:
-            self._extend(completion, messages)
+            self._extend(completion, answer.messages)
 
     def truncate(self, limit: str) -> None:
         """End the rollout because a limit was hit."""
@@ -132,7 +124,6 @@ class Lane:
 
     def rollout(self) -> Rollout:
         """The finished rollout."""
-        top = [turn.completion for turn in self.turns]
         return Rollout(
             task_id=self.task_id,
             prompt_ids=frozen_array(self.prompt_ids, np.int64),
@@ -145,15 +136,16 @@ class Lane:
             reward=self.reward,
             reward_components=dict(self.components),
             success=self.success,
-            terminated=self.terminated and self.error is None,
+            terminated=self.terminated,
             truncated=self.truncation is not None,
             truncation=self.truncation,
             error=self.error,
-            **self._top_logprobs(top),
+            **self._top_logprobs(),
         )
 
-    def _room(self) -> tuple[int, str]:
-        used = len(self.token_ids)
+    def _room(self, more: int = 0) -> tuple[int, str]:
+        """How many tokens may be sampled next, after `more` others, and the limit that says so."""
+        used = len(self.token_ids) + more
         rooms = {"turn_tokens": self.limits.turn_tokens}
         if self.limits.rollout_tokens is not None:
             rooms["rollout_tokens"] = self.limits.rollout_tokens - used
@@ -162,25 +154,26 @@ class Lane:
         return rooms[limit], limit
 
     def _extend(self, completion: Completion, messages: tuple[Message, ...]) -> None:
+        """Append what the environment said, unless no token would fit after it."""
         delta = self.renderer.extend(completion.token_ids.tolist(), messages)
+        room, limit = self._room(len(delta))
+        if room <= 0:
+            self.truncate(limit)
+            return
         self.token_ids += delta
         self.mask += [False] * len(delta)
         self.logprobs += [0.0] * len(delta)
         self.versions += [-1] * len(delta)
-        room, limit = self._room()
-        if room <= 0:
-            keep = len(self.token_ids) - len(delta)
-            del self.token_ids[keep:], self.mask[keep:], self.logprobs[keep:], self.versions[keep:]
-            self.truncate(limit)
 
-    def _top_logprobs(self, completions: list[Completion]) -> dict[str, Any]:
-        if not self.sampling.top_logprobs or not completions:
+    def _top_logprobs(self) -> dict[str, Any]:
+        """(T, K) ids and log-probs, 0 on tokens not sampled; nothing where the engine gave none."""
+        count = self.sampling.top_logprobs
+        if not count or any(c.top_ids is None for c in self.completions):
             return {}
         sampled = np.array(self.mask, dtype=np.bool_)
-        ids = np.zeros((len(sampled), self.sampling.top_logprobs), dtype=np.int64)
+        ids = np.zeros((len(sampled), count), dtype=np.int64)
         logprobs = np.zeros(ids.shape)
-        ids[sampled] = np.concatenate([c.top_ids for c in completions if c.top_ids is not None])
-        logprobs[sampled] = np.concatenate(
-            [c.top_logprobs for c in completions if c.top_logprobs is not None]
-        )
+        if self.completions:
+            ids[sampled] = np.concatenate([c.top_ids for c in self.completions])
+            logprobs[sampled] = np.concatenate([c.top_logprobs for c in self.completions])
         return {"top_ids": ids, "top_logprobs": logprobs}

@@ -4,21 +4,20 @@ A row is the G lanes of one task. Its environments are reset together and proved
 lane goes its own way: sample, step, sample, until it is over.
 """
 
-import json
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from grpo_gym.answers import Answer, BadAnswer, Start, difference
 from grpo_gym.curriculum import TaskSpec
 from grpo_gym.engines.base import Engine, Sampling
-from grpo_gym.errors import UsageError
 from grpo_gym.lane import Lane, Limits
 from grpo_gym.rendering import Renderer
-from grpo_gym.types import as_messages
 from grpo_gym.workers import EnvWorker
 
 
@@ -33,7 +32,8 @@ class Seat:
     Attributes:
         number: of the lane; names its requests.
         since: when the environment was asked.
-        slow: whether it has once kept others waiting; it is not waited for again.
+        slow: whether nobody waits for the answer, since the last one to such a question took long.
+        released: whether the worker has been let go of.
     """
 
     number: int
@@ -42,10 +42,19 @@ class Seat:
     answer: Future[Any] | None = None
     since: float = 0.0
     slow: bool = False
+    released: bool = False
 
-    def ask(self, answer: Future[Any]) -> None:
-        """Begin to wait for the environment."""
+    def reset(self, task: TaskSpec, patience_s: float) -> None:
+        """Ask the environment for the task."""
+        self._ask("reset", self.worker.reset(task.seed, task.options), patience_s)
+
+    def step(self, action: str, patience_s: float) -> None:
+        """Ask the environment what an action brings."""
+        self._ask("step", self.worker.step(action), patience_s)
+
+    def _ask(self, call: str, answer: Future[Any], patience_s: float) -> None:
         self.answer, self.since = answer, time.monotonic()
+        self.slow = self.worker.seconds.get(call, 0.0) > patience_s
 
 
 @dataclass(eq=False)
@@ -55,11 +64,6 @@ class Row:
     task: TaskSpec
     seats: list[Seat]
     begun: bool = False
-
-    @property
-    def over(self) -> bool:
-        """Whether every lane has ended."""
-        return all(seat.lane.over for seat in self.seats)
 
 
 @dataclass(eq=False)
@@ -81,63 +85,66 @@ class Session:
     give_back: Callable[[EnvWorker], None]
     _rows: list[Row] = field(default_factory=list)
     _open: list[Row] = field(default_factory=list)
-    _failed: int = 0
+    _errors: list[str] = field(default_factory=list)
+    _ended: int = 0
 
     def play(self, progress: Callable[[int, int], None] | None) -> None:
         """Play every task to its end."""
         todo = deque(self.tasks)
-        ended = 0
         while todo or self._open:
-            while todo and (len(self._open) + 1) * self.copies <= max(self.max_lanes, self.copies):
+            while todo and self._room():
                 self._open_row(todo.popleft())
             self._wait()
             self._take_answers()
             for number, completion in self.engine.step() if self.engine.busy else ():
-                seat = self._seat(number)
-                seat.ask(seat.worker.step(seat.lane.take(completion)))
-            for row in [row for row in self._open if row.begun and row.over]:
-                self._close_row(row)
-                ended += self.copies
-                if progress is not None:
-                    progress(ended, len(self.tasks) * self.copies)
+                seat = self._rows[number // self.copies].seats[number % self.copies]
+                seat.step(seat.lane.take(completion), self.patience_s)
+            if self._close_ended() and progress is not None:
+                progress(self._ended, len(self.tasks) * self.copies)
 
     def lanes(self) -> list[list[Lane]]:
         """The lanes of every task, in the order of the tasks."""
         return [[seat.lane for seat in row.seats] for row in self._rows]
 
     def close(self) -> None:
-        """Let go of the environments of rows that were interrupted."""
-        for row in list(self._open):
-            self._close_row(row)
+        """Let go of all environments; those that were interrupted at work are closed."""
+        for seat in [seat for row in self._open for seat in row.seats if not seat.released]:
+            self._release(seat)
+
+    def _room(self) -> bool:
+        """Whether all copies of one more task fit; they always do when nothing is in play."""
+        live = sum(not seat.lane.over for row in self._open for seat in row.seats)
+        return live == 0 or live + self.copies <= self.max_lanes
 
     def _open_row(self, task: TaskSpec) -> None:
         first = len(self._rows) * self.copies
-        seats = [
-            Seat(
-                first + copy,
-                Lane(self.renderer, self.sampling, self.limits, (self.seed, task.index, copy)),
-                self.borrow(),
-            )
-            for copy in range(self.copies)
-        ]
-        for seat in seats:
-            seat.ask(seat.worker.reset(task.seed, task.options))
-        self._rows.append(Row(task, seats))
-        self._open.append(self._rows[-1])
-
-    def _close_row(self, row: Row) -> None:
-        self._open.remove(row)
+        row = Row(task, [])
+        self._rows.append(row)
+        self._open.append(row)
+        for copy in range(self.copies):
+            key = (self.seed, task.index, copy)
+            lane = Lane(self.renderer, self.sampling, self.limits, key)
+            row.seats.append(Seat(first + copy, lane, self.borrow()))
         for seat in row.seats:
-            if seat.answer is None and seat.lane.error is None:
-                self.give_back(seat.worker)
-            else:
-                seat.worker.close()
+            seat.reset(task, self.patience_s)
 
-    def _seat(self, number: int) -> Seat:
-        return self._rows[number // self.copies].seats[number % self.copies]
+    def _close_ended(self) -> bool:
+        """Let go of the environments of lanes that have ended; say whether there were any."""
+        ended = [
+            seat for row in self._open for seat in row.seats if seat.lane.over and not seat.released
+        ]
+        for seat in ended:
+            self._release(seat)
+        self._ended += len(ended)
+        self._open = [row for row in self._open if not all(seat.released for seat in row.seats)]
+        return bool(ended)
 
-    def _waiting(self) -> list[Seat]:
-        return [seat for row in self._open for seat in row.seats if seat.answer is not None]
+    def _release(self, seat: Seat) -> None:
+        seat.released = True
+        if seat.answer is None and seat.lane.error is None:
+            self.give_back(seat.worker)
+        else:
+            seat.worker.close()
 
     def _wait(self) -> None:
         """Wait for environments: a moment for fast ones; for any, when there is nothing else to do.
@@ -145,117 +152,92 @@ class Session:
         While nothing has been sampled yet, every reset is waited for, so that the first batch is the same
         in every run.
         """
-        waiting = self._waiting()
-        start = bool(waiting) and not self.engine.busy and not any(row.begun for row in self._open)
-        fast = waiting if start else [seat for seat in waiting if not seat.slow]
-        patience = self.timeout_s if start else min(self.patience_s, self.timeout_s)
+        waiting = [seat for row in self._open for seat in row.seats if seat.answer is not None]
+        if not waiting:
+            return
+        if not self.engine.busy and not any(row.begun for row in self._open):
+            _await(waiting, max(seat.since for seat in waiting) + self.timeout_s)
+            return
+        fast = [seat for seat in waiting if not seat.slow]
         if fast:
-            until = max(seat.since for seat in fast) + patience
-            left = max(0.0, until - time.monotonic())
-            _, late = wait([seat.answer for seat in fast if seat.answer is not None], left)
+            patience = min(self.patience_s, self.timeout_s)
+            _await(fast, max(seat.since for seat in fast) + patience)
             for seat in fast:
-                seat.slow = not start and seat.answer in late and not math.isinf(self.patience_s)
-        if waiting and not self.engine.busy:
-            left = min(seat.since for seat in waiting) + self.timeout_s - time.monotonic()
-            answers = [seat.answer for seat in waiting if seat.answer is not None]
-            wait(answers, max(0.0, left), return_when=FIRST_COMPLETED)
+                seat.slow = seat.answer is not None and not seat.answer.done()
+        if not self.engine.busy:
+            _await(waiting, min(seat.since for seat in waiting) + self.timeout_s, FIRST_COMPLETED)
 
     def _take_answers(self) -> None:
         """Take what is there, in the order of the lanes, and ask the engine for more."""
         now = time.monotonic()
         speak: list[Seat] = []
         for row in self._open:
-            if not row.begun and all(self._answered(seat, now) for seat in row.seats):
+            if row.begun:
+                for seat in row.seats:
+                    if self._answered(seat, now):
+                        self._step_answer(seat)
+                        speak.append(seat)
+            elif all(self._answered(seat, now) for seat in row.seats):
                 self._begin(row)
                 speak += row.seats
-                continue
-            for seat in row.seats if row.begun else ():
-                if seat.answer is not None and self._answered(seat, now):
-                    self._step_answer(seat)
-                    speak.append(seat)
         requests = [seat.lane.request(seat.number) for seat in speak if not seat.lane.over]
         self.engine.submit([request for request in requests if request is not None])
 
     def _answered(self, seat: Seat, now: float) -> bool:
-        assert seat.answer is not None
+        if seat.answer is None:
+            return False
         return seat.answer.done() or now - seat.since >= self.timeout_s
 
     def _begin(self, row: Row) -> None:
         """Prove that the copies of a task are equal, and render their prompt once."""
-        first: tuple[str, str] | None = None
-        ids: list[int] = []
-        for seat in row.seats:
-            result = self._result(seat, "reset")
-            if result is None:
-                continue
-            try:
-                observation, info = result
-                prompt = as_messages(observation)
-                key = (
-                    str(info.get("task_id", f"seed-{row.task.seed}")),
-                    json.dumps(prompt, sort_keys=True),
-                )
-                if first is None:
-                    first, ids = key, self.renderer.prompt(prompt)
-            except (TypeError, ValueError, AttributeError) as error:
-                if isinstance(error, UsageError):
-                    raise
-                self._fail(seat, f"reset gave no messages: {error}")
-                continue
-            if key != first:
-                raise EnvironmentFailure(_difference(first, key, row.task))
-            seat.lane.start(key[0], prompt, ids)
-        for seat in row.seats:
-            if first is not None and seat.lane.error is not None:
-                seat.lane.start(first[0], (), ids)
+        starts: list[Start | None] = [self._result(seat, "reset") for seat in row.seats]
+        first = next((start for start in starts if start is not None), None)
+        if first is not None:
+            task_id = first.task_id if first.task_id is not None else f"seed-{row.task.seed}"
+            prompt_ids = self.renderer.prompt(first.messages)
+            for seat, start in zip(row.seats, starts, strict=True):
+                if start is not None and start != first:
+                    raise EnvironmentFailure(
+                        f"copies of one task differ: reset(seed={row.task.seed}, "
+                        f"options={row.task.options}) gave the {difference(first, start)}; an environment "
+                        "must draw its task from the seed alone"
+                    )
+                seat.lane.start(task_id, first.messages, prompt_ids)
         row.begun = True
 
     def _step_answer(self, seat: Seat) -> None:
-        result = self._result(seat, "step")
-        if result is None:
-            return
-        try:
-            seat.lane.answer(*result)
-        except UsageError:
-            raise
-        except (TypeError, ValueError, AttributeError) as error:
-            self._fail(seat, f"step gave what cannot be used: {error}")
+        answer: Answer | None = self._result(seat, "step")
+        if answer is not None:
+            seat.lane.answer(answer)
 
     def _result(self, seat: Seat, call: str) -> Any:
         """What the environment answered; None when it failed, and its lane with it."""
-        answer = seat.answer
+        answer, seat.answer = seat.answer, None
         assert answer is not None
         if not answer.done():
             self._fail(seat, f"{call} gave no answer in {self.timeout_s:g} s")
             return None
-        seat.answer = None
-        error = answer.exception()
-        if isinstance(error, UsageError):
-            raise error
-        if error is not None:
-            self._fail(seat, f"{call} raised {type(error).__name__}: {error}")
+        try:
+            return answer.result()
+        except BadAnswer as error:
+            self._fail(seat, str(error))
             return None
-        return answer.result()
 
     def _fail(self, seat: Seat, error: str) -> None:
         """A failing environment loses its rollout; too many lose the run."""
         seat.lane.fail(error)
-        self._failed += 1
-        total = len(self.tasks) * self.copies
-        if self._failed > self.max_error_share * total:
+        self._errors.append(error)
+        failed, total = len(self._errors), len(self.tasks) * self.copies
+        # Rounded up, so that a small batch survives one failure; but not the failure of everything.
+        allowed = math.ceil(self.max_error_share * total - 1e-9)
+        if failed > allowed or (failed == total and self.max_error_share < 1):
+            first = "; ".join(list(dict.fromkeys(self._errors))[:3])
             raise EnvironmentFailure(
-                f"{self._failed} of {total} rollouts are lost to failing environments, more than the "
-                f"allowed share of {self.max_error_share:g}; the last: {error}"
+                f"{failed} of {total} rollouts are lost to failing environments, more than the allowed "
+                f"share of {self.max_error_share:g}: {first}"
             )
 
 
-def _difference(first: tuple[str, str], other: tuple[str, str], task: TaskSpec) -> str:
-    what, one, two = next(
-        (what, one, two)
-        for what, one, two in zip(("task id", "observation"), first, other, strict=True)
-        if one != two
-    )
-    return (
-        f"copies of one task differ: reset(seed={task.seed}, options={task.options}) gave the {what}s "
-        f"{one[:100]} and {two[:100]}; an environment must draw its task from the seed alone"
-    )
+def _await(seats: Collection[Seat], until: float, when: str = ALL_COMPLETED) -> None:
+    left = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+    wait([seat.answer for seat in seats if seat.answer is not None], left, when)

@@ -1,5 +1,7 @@
 """Proof that the engine samples from the policy that the learner has."""
 
+import math
+
 import numpy as np
 
 from grpo_gym.engines.base import Engine
@@ -9,6 +11,7 @@ from grpo_gym.types import Batch
 TOLERANCE = {"fp32": 1e-3, "bf16": 0.25}
 """Largest allowed difference of two log-probs of the same token, by the learner's precision."""
 
+_PROBE_ROLLOUTS = 2
 _PROBE_TOKENS = 256
 
 
@@ -19,7 +22,7 @@ class SyncError(RuntimeError):
 def verify_sync(
     engine: Engine, learner: Learner, batch: Batch, temperature: float, precision: str
 ) -> float:
-    """Compare the engine's log-probs with the learner's on two rollouts of a batch.
+    """Compare the engine's log-probs with the learner's on the longest rollouts of a batch.
 
     Args:
         engine: has just loaded the learner's weights.
@@ -32,13 +35,15 @@ def verify_sync(
         The largest difference.
 
     Raises:
-        SyncError: The difference is above the tolerance, or not a number.
+        SyncError: The difference is above the tolerance, or not a number; nan also stands for no token
+            at all that could be compared.
     """
-    ends = (batch.rollouts[0], batch.rollouts[-1])
-    probe = [[*r.prompt_ids.tolist(), *r.token_ids.tolist()][:_PROBE_TOKENS] for r in ends]
+    length = min(_PROBE_TOKENS, engine.context_length)
+    sequences = [[*r.prompt_ids.tolist(), *r.token_ids.tolist()] for r in batch.rollouts]
+    probe = [ids[:length] for ids in sorted(sequences, key=len)[-_PROBE_ROLLOUTS:]]
     ours, theirs = learner.logprobs(probe, temperature), engine.score(probe, temperature)
-    gaps = [np.abs(a - b).max(initial=0.0) for a, b in zip(ours, theirs, strict=True)]
-    gap = float(np.max(gaps))
+    gaps = np.concatenate([np.abs(a - b) for a, b in zip(ours, theirs, strict=True)])
+    gap = float(gaps.max()) if len(gaps) else math.nan
     if not gap <= TOLERANCE[precision]:
         raise SyncError(
             f"after the update to version {learner.version} the engine's log-probs differ from the "

@@ -166,6 +166,8 @@ class Agent:
     ) -> tuple[Tensor, Metrics]:
         """The loss of some rows: sum it over micro-batches, and do not divide it.
 
+        Everything lies on one device.
+
         Args:
             outputs: what the policy says about these rows.
             signals: the signals of these rows.

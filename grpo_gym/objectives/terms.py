@@ -19,7 +19,7 @@ def make_terms(outputs: Outputs, signals: Signals, credit: Credit, anchor: Ancho
         if values is None:
             return None
         where = mask if values.ndim == mask.ndim else mask[..., None]
-        return masked(values.to(raw.device, dtype), where)
+        return masked(values.to(dtype), where)
 
     logprobs = masked(raw.to(dtype), mask)
     stored, behaviour = safe(signals.old), safe(signals.behaviour)
@@ -28,7 +28,7 @@ def make_terms(outputs: Outputs, signals: Signals, credit: Credit, anchor: Ancho
         old = torch.where(behaviour.isnan(), old, behaviour)
     return Terms(
         mask=mask,
-        advantages=masked(credit.advantages.to(raw.device, dtype), mask),
+        advantages=masked(credit.advantages.to(dtype), mask),
         logprobs=logprobs,
         old=old,
         behaviour=behaviour,

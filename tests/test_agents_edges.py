@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_agents import AGENTS, dapo, dr_grpo, gopo, grpo, gspo, ppo, rloo
 from grpo_gym.agent import Agent
 from grpo_gym.errors import UsageError
-from grpo_gym.objectives.aggregations import SequenceMean
+from grpo_gym.objectives.aggregations import PromptMean, SequenceMean
 from grpo_gym.objectives.corrections import MIS, TIS, OffPolicyMask
 from grpo_gym.objectives.selection import DropZeroVariance
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
@@ -110,6 +110,11 @@ class TestEmptyRows:
         mask, group = torch.tensor(self.MASK).bool(), torch.zeros(3).long()
         weights = SequenceMean(count_empty_rows=True)(mask, group)
         torch.testing.assert_close(weights, grpo().weights(mask, group) * 2 / 3)
+
+    def test_a_group_without_tokens_is_not_counted(self) -> None:
+        mask = torch.tensor([[1, 1], [0, 0]]).bool()
+        weights = PromptMean()(mask, torch.tensor([0, 1]))
+        assert weights.tolist() == [[0.5, 0.5], [0.0, 0.0]]
 
     def test_an_empty_completion_leaves_the_baseline(self) -> None:
         batch = signals([1.0, 0.0, 5.0], self.MASK)
@@ -262,6 +267,16 @@ class TestLogRatio:
         assert loss.isfinite()
         assert gradient.isfinite().all()
         assert metrics["ratio_clamped"] == 1
+
+    @pytest.mark.parametrize("gap", [50.0, -50.0])
+    def test_the_product_over_a_rollout_is_clamped_too(self, gap: float) -> None:
+        long = [[1] * 20] * 2
+        batch = signals([1.0, 0.0], long, [[-1.0 - max(gap, 0)] * 20] * 2)
+        new = torch.full((2, 20), -1.0 + min(gap, 0))
+        for agent in (gspo(length_normalize=False), rloo(kl=0, surrogate="seq_ppo")):
+            loss, gradient, _, _ = run(agent, batch, new)
+            assert loss.isfinite()
+            assert gradient.isfinite().all()
 
     def test_a_nan_of_the_policy_reaches_the_loss(self) -> None:
         new = torch.tensor([[torch.nan, -1.0], [-1.0, -1.0]])

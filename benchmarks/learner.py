@@ -20,6 +20,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_gym.learner.forward import Scorer
+from grpo_gym.learner.hidden import whole_rows
 from grpo_gym.learner.logprobs import token_logprobs
 from grpo_gym.learner.rows import Rows, pack
 
@@ -67,10 +68,10 @@ def rows(prompt: int, completion: int, groups: int, vocabulary: int) -> Rows:
 
 def full_softmax(scorer: Scorer, batch: Rows) -> torch.Tensor:
     """What most trainers do: whole rows, every position projected, one log-softmax."""
-    ids, row, column = scorer._plain_inputs(batch)
+    ids, (row, column), place = whole_rows(batch, np.arange(len(batch.tokens)))
     logits = scorer.model(input_ids=ids, use_cache=False).logits
     full = torch.log_softmax(logits.float(), -1)
-    return full[row, column, batch.tokens[batch.mask]]
+    return full[row, column, batch.tokens[place]]
 
 
 def shared_case(name: str) -> dict[str, Callable[[], None]]:

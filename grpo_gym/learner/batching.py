@@ -75,3 +75,31 @@ def micro_batches(
             current.append(row)
     out.append(current)
     return [np.asarray(part, dtype=np.int64) for part in out if part]
+
+
+def length_buckets(lengths: IntArray, overhead: int = 256) -> list[IntArray]:
+    """Split rows into buckets of like length, so that padding each to its longest row costs least.
+
+    Args:
+        lengths: (b,) tokens of each row.
+        overhead: what one more bucket costs, in tokens.
+
+    Returns:
+        Row numbers of each bucket, in ascending order. The buckets minimise the sum of rows times
+        longest row, plus the overhead of each.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    longest = lengths[order]
+    rows = len(order)
+    best = np.zeros(rows + 1)
+    start = np.zeros(rows + 1, dtype=np.int64)
+    for end in range(1, rows + 1):
+        costs = best[:end] + (end - np.arange(end)) * longest[:end] + overhead
+        start[end] = int(costs.argmin())
+        best[end] = costs[start[end]]
+    out: list[IntArray] = []
+    end = rows
+    while end > 0:
+        out.append(np.sort(order[start[end] : end]))
+        end = int(start[end])
+    return out[::-1]

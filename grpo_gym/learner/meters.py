@@ -1,5 +1,6 @@
 """Metrics that add up over micro-batches and ranks."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -22,6 +23,11 @@ class Meters:
         entry = self._sums.setdefault(name, [0.0, 0.0])
         entry[0] += total
         entry[1] += count
+
+    def means(self, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Add named (sum, count) pairs."""
+        for name, (total, count) in pairs.items():
+            self.mean(name, float(total), float(count))
 
     def max(self, name: str, value: float) -> None:
         """Keep the largest value."""

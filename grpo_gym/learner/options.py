@@ -13,6 +13,8 @@ class OptimiserOptions:
 
     Attributes:
         learning_rate: of AdamW, after the warm-up.
+        critic_learning_rate: the same for the critic, where the agent has one: it is a linear function
+            of the policy's hidden states.
         weight_decay: of AdamW, on matrices only (not on biases and norms).
         betas: of AdamW.
         eps: of AdamW.
@@ -37,6 +39,7 @@ class OptimiserOptions:
     """
 
     learning_rate: float = 1e-6
+    critic_learning_rate: float = 1e-3
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -67,7 +70,13 @@ class OptimiserOptions:
         for name in positive:
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("learning_rate", "weight_decay", "warmup_steps", "total_steps"):
+        for name in (
+            "learning_rate",
+            "critic_learning_rate",
+            "weight_decay",
+            "warmup_steps",
+            "total_steps",
+        ):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise UsageError(f"{name} must be a finite number, at least 0, got {value}")
@@ -88,14 +97,11 @@ class OptimiserOptions:
         """Optimiser steps on one batch."""
         return self.epochs * self.mini_batches
 
-    def rate(self, step: int) -> float:
-        """Learning rate of optimiser step `step`, counted from 0."""
+    def scale(self, step: int) -> float:
+        """Share of the learning rate that optimiser step `step`, counted from 0, takes."""
         if step < self.warmup_steps:
-            return self.learning_rate * (step + 1) / self.warmup_steps
+            return (step + 1) / self.warmup_steps
         if self.schedule == "constant":
-            return self.learning_rate
-        done = (step - self.warmup_steps) / (self.total_steps - self.warmup_steps)
-        done = min(1.0, done)
-        if self.schedule == "linear":
-            return self.learning_rate * (1 - done)
-        return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
+            return 1.0
+        done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))
+        return 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Ids = npt.NDArray[np.int64]
+from grpo_gym.types import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Rows:
         prompt_lengths: (n,) int64.
         counts: rows of each prompt, in order; they add up to b.
         tokens: (b, T) int64 tokens after the prompt, padded on the right.
-        lengths: (b,) int64 tokens of each row.
+        lengths: (b,) tokens of each row; always on the CPU.
         mask: (b, T) bool positions to score.
     """
 
@@ -28,7 +27,7 @@ class Rows:
     prompt_lengths: Tensor
     counts: tuple[int, ...]
     tokens: Tensor
-    lengths: Tensor
+    lengths: IntArray
     mask: Tensor
 
     def to(self, device: torch.device) -> "Rows":
@@ -38,13 +37,13 @@ class Rows:
             self.prompt_lengths.to(device),
             self.counts,
             self.tokens.to(device),
-            self.lengths.to(device),
+            self.lengths,
             self.mask.to(device),
         )
 
 
 def pack(
-    prompts: Sequence[Ids], tokens: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]]
+    prompts: Sequence[IntArray], tokens: Sequence[IntArray], masks: Sequence[BoolArray]
 ) -> Rows:
     """Pack rows; neighbours with equal prompts share one.
 
@@ -55,7 +54,7 @@ def pack(
         tokens: the tokens after each prompt.
         masks: which of them to score.
     """
-    unique: list[Ids] = []
+    unique: list[IntArray] = []
     counts: list[int] = []
     for prompt in prompts:
         if unique and np.array_equal(unique[-1], prompt):
@@ -78,6 +77,6 @@ def pack(
         prompt_lengths=torch.tensor([len(prompt) for prompt in unique]),
         counts=tuple(counts),
         tokens=torch.from_numpy(padded),
-        lengths=torch.tensor(lengths),
+        lengths=np.array(lengths, dtype=np.int64),
         mask=torch.from_numpy(mask),
     )

@@ -53,7 +53,12 @@ def pack(
         prompts: one array of ids a row, none empty.
         tokens: the tokens after each prompt.
         masks: which of them to score.
+
+    Raises:
+        ValueError: A prompt is empty: nothing predicts the first token after it.
     """
+    if not all(len(prompt) for prompt in prompts):
+        raise ValueError("an empty prompt predicts nothing: a row needs at least one token before")
     unique: list[IntArray] = []
     counts: list[int] = []
     for prompt in prompts:

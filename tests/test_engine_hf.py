@@ -1,6 +1,8 @@
 """The engine on transformers models: right log-probs, independent lanes, weights that arrive."""
 
 import random
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_gym.engines.base import Request, Sampling
-from grpo_gym.engines.decoders import JointDecoder, SeparateDecoder
+from grpo_gym.engines.decoders import JointDecoder, SeparateDecoder, chunks
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
@@ -88,41 +90,46 @@ def test_greedy_is_what_transformers_generates(kind):
 
 
 MODEL = tiny_model(model_type="gemma3_text", **WINDOWS)
-ALONE: dict[tuple[int, int, int], list[int]] = {}
+KINDS = [Sampling(), Sampling(temperature=0.5, top_p=0.8), Sampling(temperature=0)]
 
 
-def alone(prompt: int, seed: int, length: int) -> list[int]:
+@cache
+def engine_of(max_lanes: int) -> HFEngine:
+    return HFEngine(MODEL, max_lanes=max_lanes, prefill_tokens=10)
+
+
+@cache
+def alone(request: Request) -> list[int]:
     """What a lane samples when nobody else is there."""
-    key = prompt, seed, length
-    if key not in ALONE:
-        (done,) = HFEngine(MODEL).generate([PROMPTS[prompt]], Sampling(max_tokens=length), [seed])
-        ALONE[key] = done.token_ids.tolist()
-    return ALONE[key]
+    engine = engine_of(8)
+    engine.submit([request])
+    while engine.busy:
+        done = engine.step()
+    return done[0][1].token_ids.tolist()
 
 
-@settings(max_examples=12, deadline=None)
+LANES = st.builds(
+    Request,
+    id=st.just(0),
+    prompt_ids=st.sampled_from([tuple(PROMPTS[i]) for i in (0, 3, 5)]),
+    sampling=st.builds(replace, st.sampled_from(KINDS), max_tokens=st.sampled_from([1, 3, 7])),
+    seed=st.integers(0, 2),
+)
+
+
+@settings(max_examples=20, deadline=None)
 @given(
-    waves=st.lists(
-        st.lists(
-            st.tuples(st.sampled_from([0, 3, 5]), st.integers(0, 3), st.sampled_from([1, 4, 9])),
-            max_size=4,
-        ),
-        min_size=1,
-        max_size=7,
-    ),
+    waves=st.lists(st.lists(LANES, max_size=4), min_size=1, max_size=6),
     max_lanes=st.sampled_from([1, 3, 64]),
 )
 def test_a_lane_does_not_depend_on_who_else_is_there_or_when_it_joins(waves, max_lanes):
-    engine = HFEngine(MODEL, max_lanes=max_lanes, prefill_tokens=10)
-    wanted, done = {}, {}
+    wanted = {}
     for wave in waves:
-        requests = []
-        for prompt, seed, length in wave:
-            name = len(wanted)
-            wanted[name] = alone(prompt, seed, length)
-            sampling = Sampling(max_tokens=length)
-            requests.append(Request(name, tuple(PROMPTS[prompt]), sampling, seed))
-        engine.submit(requests)
+        for lane in wave:
+            wanted[len(wanted)] = alone(lane)
+    engine, done, names = engine_of(max_lanes), {}, iter(wanted)
+    for wave in waves:
+        engine.submit([replace(lane, id=next(names)) for lane in wave])
         done |= dict(engine.step())
     while engine.busy:
         done |= dict(engine.step())
@@ -131,16 +138,15 @@ def test_a_lane_does_not_depend_on_who_else_is_there_or_when_it_joins(waves, max
 
 def test_a_long_stream_of_lanes_stays_right_while_columns_are_reused():
     engine = HFEngine(MODEL, max_lanes=3)
-    sampling = Sampling(max_tokens=8)
-    engine.submit([Request(i, tuple(PROMPTS[i % 6]), sampling, i) for i in range(30)])
-    engine.step()
-    engine.submit([Request(30, (5,), Sampling(max_tokens=12), 30)])  # falls out of step
-    engine.submit([Request(i, tuple(PROMPTS[i % 6]), sampling, i) for i in range(31, 40)])
+    # Lengths differ, so that the batch is never empty and time goes on.
+    engine.submit(
+        [Request(i, tuple(PROMPTS[i % 6]), Sampling(max_tokens=8 + i % 3), i) for i in range(40)]
+    )
     done = {}
     while engine.busy:
         done |= dict(engine.step())
     assert engine._decoder.cache._sampled.room[1] <= 64, "memory does not grow with time"
-    for name in (0, 17, 29, 35, 39):
+    for name in range(40):
         expected = full_logprobs(MODEL, PROMPTS[name % 6], done[name].token_ids)
         np.testing.assert_allclose(done[name].logprobs, expected, atol=1e-5)
 
@@ -159,6 +165,13 @@ def test_one_prompt_is_encoded_once_and_waiting_lanes_keep_their_order():
     hook.remove()
     assert seen == [(1, 17), (4, 1), (1, 17), (2, 1)]
     assert sorted(order[:4]) == [0, 1, 2, 3]
+
+
+def test_chunks_hold_the_budget_and_every_sequence_once():
+    lengths = [1, 2, 2, 9, 3, 3, 1, 1]
+    got = list(chunks([[0] * n for n in lengths], 6))
+    assert [list(chunk) for chunk in got] == [[0, 1, 2], [3], [4, 5], [6, 7]]
+    assert list(chunks([], 6)) == []
 
 
 def test_temperature_and_cuts_are_in_the_logprobs():

@@ -89,7 +89,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._train, completed=step)
         if step >= self._steps:
-            self._say(f"the run is complete: it has done {step} of {self._steps} steps")
+            self._say(f"the run is complete: {step} steps are done, {self._steps} were asked for")
         else:
             self._say(f"going on after step {step} of {self._steps}")
 

@@ -6,6 +6,7 @@ from grpo_gym.config.options import (
     RolloutConfig,
     SamplingOptions,
     TaskOptions,
+    Texts,
     TrainConfig,
 )
 from grpo_gym.config.text import format_arguments, merge_arguments, parse_arguments
@@ -15,6 +16,7 @@ __all__ = [
     "RolloutConfig",
     "SamplingOptions",
     "TaskOptions",
+    "Texts",
     "TrainConfig",
     "format_arguments",
     "from_values",

@@ -5,11 +5,24 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tyro.conf import UseAppendAction
+from tyro.constructors import PrimitiveConstructorSpec
 
 from grpo_gym.errors import UsageError
 
 Texts = Annotated[tuple[str, ...], UseAppendAction]
 """Texts; on the command line the option is given once for each."""
+
+Numbers = Annotated[
+    tuple[int, ...],
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="K,K,...",
+        instance_from_str=lambda words: tuple(int(part) for part in words[0].split(",")),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [",".join(map(str, value))],
+    ),
+]
+"""Whole numbers; on the command line they are written 1,8,16."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +144,7 @@ class TrainConfig(SamplingOptions, TaskOptions):
     """Steps between further evaluations; 0: none."""
     eval_n: int = 16
     """Rollouts of each evaluation task."""
-    eval_k: tuple[int, ...] = (1, 8)
+    eval_k: Numbers = (1, 8)
     """Values of k in pass@k."""
     eval_split: str | None = None
     """Split of the evaluation; None: test if the environment has it, else the training split."""
@@ -157,8 +170,8 @@ class EvalConfig(SamplingOptions, TaskOptions):
 
     n: int = 16
     """Rollouts of each task."""
-    k: tuple[int, ...] = (1, 8)
-    """Values of k in pass@k, each at most n; on the command line as 1,8."""
+    k: Numbers = (1, 8)
+    """Values of k in pass@k, each at most n."""
     tasks: int | None = None
     """Most tasks; None: all of a finite set, 200 of an endless one."""
     split: str | None = None

@@ -1,0 +1,219 @@
+"""The commands: words and where to write in, exit status out. The first line of each is its help."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from grpo_gym.cli.options import parse, parse_config
+from grpo_gym.cli.output import Output, complain, remark
+from grpo_gym.config import EvalConfig, RolloutConfig, Texts, TrainConfig, parse_arguments
+from grpo_gym.errors import UsageError
+
+
+def train(words: list[str], output: Output) -> int:
+    """Train a model on an environment."""
+    config = parse_config(TrainConfig, words, "train")
+    from grpo_gym.api import run_training
+    from grpo_gym.evaluation import print_table
+    from grpo_gym.interrupts import Interrupted
+    from grpo_gym.runs import saved_config
+    from grpo_gym.session import EnvironmentFailure
+    from grpo_gym.sync import SyncError
+
+    if config.resume:
+        saved = vars(saved_config(Path(config.run_dir or "")))
+        config = parse_config(TrainConfig, words, "train", saved)
+    try:
+        run = run_training(config, output)
+    except Interrupted as stop:
+        remark(stop)
+        return 130
+    except (EnvironmentFailure, SyncError) as error:
+        complain(error)
+        return 1
+    if len(run.evaluations) > 1:
+        first, last = min(run.evaluations), max(run.evaluations)
+        pair = {"before": run.evaluations[first], f"after step {last}": run.evaluations[last]}
+        print_table(pair, output)
+    places = {"run": run.folder, "model": run.model, "metrics": run.metrics_path}
+    if (run.folder / "rollouts").is_dir():
+        places["rollouts"] = run.folder / "rollouts"
+    for name, path in places.items():
+        output.say(f"{name:9}{path}")
+    return 0
+
+
+def evaluate(words: list[str], output: Output) -> int:
+    """Estimate pass@k of a model on an environment."""
+    config = parse_config(EvalConfig, words, "eval")
+    from grpo_gym.api import run_evaluate
+    from grpo_gym.evaluation import print_table
+    from grpo_gym.session import EnvironmentFailure
+
+    try:
+        evaluation = run_evaluate(config, output)
+    except EnvironmentFailure as error:
+        complain(error)
+        return 1
+    print_table({config.model: evaluation}, output)
+    for path in (config.out, config.rollouts):
+        if path is not None:
+            output.say(f"written to {path}")
+    return 0
+
+
+def rollout(words: list[str], output: Output) -> int:
+    """Play episodes and show the conversations."""
+    config = parse_config(RolloutConfig, words, "rollout")
+    from grpo_gym.api import run_rollouts
+    from grpo_gym.conversation import show
+    from grpo_gym.session import EnvironmentFailure
+
+    try:
+        groups = run_rollouts(config)
+    except EnvironmentFailure as error:
+        complain(error)
+        return 1
+    for group in groups:
+        for played in group.rollouts:
+            show(played, output)
+    return 0
+
+
+def envs(words: list[str], output: Output) -> int:
+    """List the environments."""
+    parse(_Nothing, words, "envs")
+    from grpo_gym.registry import environments
+
+    table = Table("id", "turns", "tools", "verifier", "tasks", "summary")
+    for row in environments():
+        cells = (row.id, row.turns, ", ".join(row.tools), row.verifier, row.source, row.summary)
+        table.add_row(*map(escape, cells))
+    output.print(table)
+    return 0
+
+
+def agents(words: list[str], output: Output) -> int:
+    """List the agents; `agents show NAME` explains one, `agents diff A B` compares two."""
+    options = parse(_AgentsOptions, words, "agents")
+    from grpo_gym.literature import describe, diff, paper, summary
+    from grpo_gym.registry import agents as known
+    from grpo_gym.registry import make_agent
+
+    names, makers = options.names, known()
+    for name in names:
+        make_agent(name)  # refuses an unknown one
+    if options.action == "show" and len(names) == 1:
+        output.say(describe(makers[names[0]]))
+    elif options.action == "diff" and len(names) == 2:
+        one, two = names
+        output.say(diff(make_agent(one), make_agent(two), (one, two)))
+    elif options.action == "list" and not names:
+        table = Table("agent", "year", "arXiv", "summary")
+        for name, make in makers.items():
+            cited = paper(make)
+            table.add_row(name, str(cited.year), cited.arxiv, escape(summary(make)))
+        output.print(table)
+    else:
+        raise UsageError("say: agents, agents show NAME, or agents diff A B")
+    return 0
+
+
+def check(words: list[str], output: Output) -> int:
+    """Check an environment against the contract."""
+    options = parse(_CheckOptions, words, "check")
+    from grpo_gym.registry import make
+    from grpo_gym.testing import check_environment
+
+    arguments = parse_arguments(options.env_arg, f"argument of {options.env}")
+    make(options.env, **arguments).close()
+    report = check_environment(lambda: make(options.env, **arguments), range(options.tasks))
+    output.say(str(report))
+    output.say(f"{options.env} {'keeps' if report.ok else 'breaks'} the contract")
+    return 0 if report.ok else 1
+
+
+def tiny(words: list[str], output: Output) -> int:
+    """Write the tiny policy as a model folder, or make it anew."""
+    options = parse(_TinyOptions, words, "tiny")
+    if options.out is None:
+        raise UsageError("say where to write the model: --out DIR")
+    folder = Path(options.out)
+    from rich.progress import Progress
+
+    from grpo_gym import tiny
+
+    if options.rebuild:
+        with Progress(console=output) as bar:
+            task = bar.add_task("warming up", total=tiny.STEPS)
+            tiny.rebuild(
+                folder,
+                seed=options.seed,
+                progress=lambda step, steps, loss: bar.update(
+                    task, completed=step, total=steps, description=f"warming up, loss {loss:.3f}"
+                ),
+            )
+    else:
+        tiny.write(folder)
+    output.say(f"written to {folder}")
+    return 0
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """List the environments."""
+
+
+@dataclass(frozen=True)
+class _AgentsOptions:
+    """List the agents, explain one, or compare two."""
+
+    action: Annotated[str, tyro.conf.Positional] = "list"
+    """list, show or diff."""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """One name after show, two after diff."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckOptions:
+    """Check an environment against the contract."""
+
+    env: Annotated[str, tyro.conf.Positional]
+    """Environment: a registered id, or module:Class."""
+    env_arg: Texts = ()
+    """Arguments of the environment, as name=value."""
+    tasks: int = 8
+    """How many tasks each check plays."""
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1:
+            raise UsageError(f"tasks is {self.tasks}, but must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TinyOptions:
+    """Write the tiny policy that ships with the package, or make it anew."""
+
+    out: str | None = None
+    """Folder to write it to."""
+    rebuild: bool = False
+    """Train it anew from demonstrations instead of copying what ships."""
+    seed: int = 0
+    """Of the demonstrations and the weights."""
+
+
+COMMANDS: dict[str, Callable[[list[str], Output], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "rollout": rollout,
+    "envs": envs,
+    "agents": agents,
+    "check": check,
+    "tiny": tiny,
+}
+"""Name to command."""

@@ -9,8 +9,13 @@ from grpo_gym.types import Batch, Group, Rollout
 from tests.models import VOCABULARY
 
 
-def make_batch(seed: int = 0, sizes: tuple[int, ...] = (4, 2, 3), most: int = 9) -> Batch:
-    """Groups of different size and prompt length; rollouts of several turns with observations."""
+def make_batch(
+    seed: int = 0, sizes: tuple[int, ...] = (4, 2, 3), most: int = 9, top: int = 0
+) -> Batch:
+    """Groups of different size and prompt length; rollouts of several turns with observations.
+
+    The behaviour policy's log-probs are arbitrary; with `top` its most probable tokens are there too.
+    """
     rng = np.random.default_rng(seed)
     groups = []
     for number, size in enumerate(sizes):
@@ -29,7 +34,10 @@ def make_batch(seed: int = 0, sizes: tuple[int, ...] = (4, 2, 3), most: int = 9)
                     logprobs=np.where(mask, -rng.random(length) * 6, 0.0),
                     versions=np.where(mask, 0, -1),
                     reward=float(rng.integers(0, 4)),
+                    reward_components={name: float(rng.random()) for name in ("a", "b")},
                     terminated=True,
+                    top_ids=rng.integers(0, VOCABULARY, (length, top)) if top else None,
+                    top_logprobs=np.full((length, top), -2.0 - top) if top else None,
                 )
             )
         groups.append(Group(f"task-{number}", tuple(rollouts)))

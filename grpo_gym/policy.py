@@ -66,6 +66,11 @@ def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
         ) from error
     finally:
         logging.set_verbosity(verbosity)
+    if not tokenizer.encode("0", add_special_tokens=False):
+        # Without tokenizer files, transformers makes one that knows nothing.
+        raise UsageError(
+            f"model {str(name)!r} has no tokenizer: save the tokenizer beside the model"
+        )
     _check_weights(name, report)
     eos = getattr(model.generation_config, "eos_token_id", None)
     return Policy(str(name), model, tokenizer, Renderer(tokenizer, eos))

@@ -73,8 +73,8 @@ class Evaluation:
 def pass_at_k(successes: int, n: int, k: int) -> float:
     """Unbiased probability that at least one of k rollouts succeeds, from c successes in n.
 
-    1 - C(n-c, k) / C(n, k), as a product so that nothing overflows ("Evaluating Large Language Models
-    Trained on Code", arXiv 2107.03374, eq. 1).
+    1 - C(n-c, k) / C(n, k) ("Evaluating Large Language Models Trained on Code", arXiv 2107.03374, eq. 1),
+    in whole numbers up to the division, so that equal chances give equal floats.
 
     Raises:
         UsageError: k is not within 1..n.
@@ -86,9 +86,8 @@ def pass_at_k(successes: int, n: int, k: int) -> float:
         raise UsageError(f"pass@{k} needs at least {k} rollouts of each task, but n is {n}")
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} rollouts")
-    if n - successes < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / i for i in range(n - successes + 1, n + 1))
+    every, failing = math.comb(n, k), math.comb(n - successes, k)
+    return (every - failing) / every
 
 
 def bootstrap(
@@ -205,8 +204,8 @@ def table(evaluations: Mapping[str, Evaluation]) -> Table:
     out.add_column("")
     for name in evaluations:
         out.add_column(name, justify="right")
-    for k in first.pass_at:
-        out.add_row(f"pass@{k}", *(str(e.pass_at[k]) for e in evaluations.values()))
+    for k in sorted({k for e in evaluations.values() for k in e.pass_at}):
+        out.add_row(f"pass@{k}", *(str(e.pass_at.get(k, "-")) for e in evaluations.values()))
     out.add_row("mean reward", *(f"{e.reward:.3f}" for e in evaluations.values()))
     out.add_row("tokens a rollout", *(f"{e.tokens:.1f}" for e in evaluations.values()))
     out.add_row("truncated", *(f"{e.truncated:.1%}" for e in evaluations.values()))

@@ -149,22 +149,18 @@ class Session:
     def _wait(self) -> None:
         """Wait for environments: a moment for fast ones; for any, when there is nothing else to do.
 
-        While nothing has been sampled yet, every reset is waited for, so that the first batch is the same
-        in every run.
+        Before anything has been sampled, patience has no end, so that the first batch is the same in every
+        run: environments are often still being built then.
         """
         waiting = [seat for row in self._open for seat in row.seats if seat.answer is not None]
-        if not waiting:
-            return
-        if not self.engine.busy and not any(row.begun for row in self._open):
-            _await(waiting, max(seat.since for seat in waiting) + self.timeout_s)
-            return
         fast = [seat for seat in waiting if not seat.slow]
         if fast:
-            patience = min(self.patience_s, self.timeout_s)
+            started = any(row.begun for row in self._rows)
+            patience = min(self.patience_s, self.timeout_s) if started else self.timeout_s
             _await(fast, max(seat.since for seat in fast) + patience)
             for seat in fast:
                 seat.slow = seat.answer is not None and not seat.answer.done()
-        if not self.engine.busy:
+        if waiting and not self.engine.busy:
             _await(waiting, min(seat.since for seat in waiting) + self.timeout_s, FIRST_COMPLETED)
 
     def _take_answers(self) -> None:

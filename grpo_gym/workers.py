@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium
@@ -87,5 +88,7 @@ class EnvWorker:
 
 
 def _line(error: BaseException) -> str:
-    """An exception as a line; one whose own `__str__` fails does no harm here."""
-    return " ".join("".join(traceback.format_exception_only(error)).split())[:300]
+    """An exception as a line that says where; one whose own `__str__` fails does no harm here."""
+    text = " ".join("".join(traceback.format_exception_only(error)).split())[:300]
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text

@@ -1,5 +1,6 @@
 """pass@k, its intervals, and what an evaluation refuses."""
 
+import io
 import itertools
 import json
 import math
@@ -253,25 +254,28 @@ def _named(one: Rollout) -> Rollout:
     return rollout(one.success, "t\ud800", one.reward)
 
 
+def printed(evaluations: dict[str, Evaluation]) -> str:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    print_table(evaluations, console)
+    return console.export_text()
+
+
 def test_a_table_sets_evaluations_side_by_side() -> None:
-    console = Console(width=100, record=True, quiet=True)
     before = summarise("env", [group("a", 1, 4)], n=4, k=(1, 4))
     after = summarise("env", [group("a", 4, 4, failed=1)], n=4, k=(1, 2), failures=1)
-    print_table({"before": before, "after": after}, console)
-    text = console.export_text()
+    text = printed({"before": before, "after": after})
     for word in (
         "before",
         "after",
         "pass@1",
         "0.250",
+        "pass@2",
         "pass@4",
         "lost to failures",
-        "95% intervals",
+        "95%",
     ):
         assert word in text
-    console = Console(width=100, record=True, quiet=True)
-    print_table({"before": before}, console)
-    assert "lost" not in console.export_text()
+    assert "lost" not in printed({"before": before})
 
 
 # Played.

@@ -217,7 +217,8 @@ class Learner:
         """Add up the gradient of `rows` over micro-batches and ranks; return the loss."""
         live = rows[credit.mask[torch.from_numpy(rows)].any(1).numpy()]
         mine = self._batches.share_of_rank(batch, live)
-        if len(mine) == 0:  # an idle rank takes part in the reduction, with a gradient of 0
+        idle = len(mine) == 0
+        if idle:  # such a rank takes part in the reduction, with a gradient of 0
             mine, weights = live[:1], torch.zeros_like(weights)
         split = self._batches.split(batch, mine)
         local = Meters()
@@ -228,6 +229,8 @@ class Learner:
                 self.accelerator.backward(loss * self.accelerator.num_processes)
             local.mean("loss", float(loss.detach()), 0)
             local.means(metrics)
+        if idle:
+            local.forget()
         local.reduce(self.accelerator)
         total = local.pop("loss")
         meters.merge(local)

@@ -52,6 +52,10 @@ class Meters:
         for name, value in other._maxima.items():
             self.max(name, value)
 
+    def forget(self) -> None:
+        """Make every mean one of nothing; the names stay."""
+        self._sums = {name: [0.0, 0.0] for name in self._sums}
+
     def reduce(self, accelerator: "Accelerator") -> None:
         """Combine means and maxima over the ranks; all must have the same names."""
         if accelerator.num_processes == 1:

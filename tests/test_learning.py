@@ -8,7 +8,9 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -38,18 +40,20 @@ class Criterion:
 
     updates: int
     reach: float
-    learning_rate: float = 5e-4
+    learning_rate: float
 
 
 TASKS = {
-    "Copy": Criterion(8, 0.75),
-    "Arithmetic": Criterion(12, 0.55, 3e-4),
-    "Calculator": Criterion(8, 0.55),
+    "Copy": Criterion(8, 0.55, 3e-4),
+    "Arithmetic": Criterion(9, 0.5, 2e-4),
+    "Calculator": Criterion(7, 0.5, 2e-4),
 }
 
 # Agents for which the common criterion does not fit, and why.
 OWN: dict[tuple[str, str], Criterion] = {}
 
+# With two words the copy task is a bandit with two contexts.
+ARGUMENTS: dict[str, dict[str, Any]] = {"Copy": {"words": ("red", "blue")}}
 TOKENS = {"Copy": 8, "Arithmetic": 16, "Calculator": 32}
 
 
@@ -61,9 +65,9 @@ def tiny() -> Policy:
 def successes(agent: Agent, task: str, seed: int, criterion: Criterion) -> Iterator[float]:
     """Success of the rollouts of each update."""
     policy = tiny()
-    learner = Learner(
-        copy.deepcopy(policy.model), agent, OptimiserOptions(learning_rate=criterion.learning_rate)
-    )
+    # Two optimiser steps a batch, so that the second one meets ratios other than 1.
+    optimiser = OptimiserOptions(learning_rate=criterion.learning_rate, mini_batches=2)
+    learner = Learner(copy.deepcopy(policy.model), agent, optimiser)
     engine = HFEngine(learner.model, policy.tokenizer)
     sampling = Sampling(
         max_tokens=TOKENS[task],
@@ -72,9 +76,12 @@ def successes(agent: Agent, task: str, seed: int, criterion: Criterion) -> Itera
     )
     size = agent.group_size or 8
     options = CollectorOptions(group_size=size)
-    env_id = f"grpo_gym/{task}-v0"
-    collector = Collector(lambda: make(env_id), engine, policy.renderer, sampling, options)
-    stream = TaskStream.of(make(env_id), seed, "train")
+
+    def make_env() -> gymnasium.Env[Any, Any]:
+        return make(f"grpo_gym/{task}-v0", **ARGUMENTS.get(task, {}))
+
+    collector = Collector(make_env, engine, policy.renderer, sampling, options)
+    stream = TaskStream.of(make_env(), seed, "train")
     try:
         for _ in range(criterion.updates):
             groups = collector.collect(stream.take(64 // size), seed).groups
@@ -100,13 +107,13 @@ def test_agent_learns(name: str, task: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_a_learning_rate_of_zero_learns_nothing(task: str) -> None:
     """The criteria are out of reach of luck."""
-    still = Criterion(3, 0.0, 0.0)
+    still = Criterion(2, 0.0, 0.0)
     for seed in range(3):
-        assert np.mean(list(successes(make_agent("grpo"), task, seed, still))) < 0.5
+        assert np.mean(list(successes(make_agent("grpo"), task, seed, still))) < 0.45
 
 
 def test_learning_is_reproducible() -> None:
-    criterion = Criterion(3, 0.0)
+    criterion = Criterion(3, 0.0, 3e-4)
     before = torch.random.get_rng_state()
     runs = [list(successes(make_agent("grpo"), "Copy", 0, criterion)) for _ in range(2)]
     assert runs[0] == runs[1]

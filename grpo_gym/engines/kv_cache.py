@@ -75,7 +75,6 @@ class LaneCache(Cache):
 
     def __init__(self) -> None:
         super().__init__(layers=[])
-        self._latest: Step | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -85,6 +84,7 @@ class LaneCache(Cache):
         self._prompt_of: list[int] = []  # of each lane
         self._starts: list[int] = []  # of each lane: the first column of time that is its own
         self._now = 0  # the column of time that the next step writes
+        self._latest: Step | None = None  # the latest step, while the lanes are those it knows
 
     def join(self, encoded: Layers, lengths: Sequence[int], copies: Sequence[int]) -> None:
         """Add prompts, the first `lengths[i]` columns of row i, and `copies[i]` lanes for each."""
@@ -99,6 +99,7 @@ class LaneCache(Cache):
         for prompt, count in enumerate(copies, first):
             self._prompt_of += [prompt] * count
             self._starts += [self._now] * count
+        self._latest = None
 
     def leave(self, row: int) -> None:
         """Drop a lane; the last lane takes its row. A prompt goes with its last lane."""
@@ -113,36 +114,31 @@ class LaneCache(Cache):
             self._forget(prompt)
         if not self._starts:
             self._now = 0
+        self._latest = None
 
     @contextmanager
     def step(self, model: PreTrainedModel) -> Iterator[Tensor]:
         """Let `model` run one token per lane within; yields the tokens' (R, 1) positions."""
-        first, rows, columns = min(self._starts), len(self._starts), self._sampled.room[1]
-        if self._now >= columns and first > columns // 2:
-            self._sampled.shift(rows, first, self._now)
-            self._starts = [start - first for start in self._starts]
-            self._now -= first
-        self._sampled.reserve(rows, self._now + 1, self._prompts.layers)
-        self._latest = Step(
-            self._prompts.layers, self._prompt_lengths, self._prompt_of, self._starts, self._now
-        )
-        with running(self._latest, model):
-            yield self._latest.positions
+        step = self._next_step()
+        with running(step, model):
+            yield step.positions
         self._now += 1
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store one (R, H, 1, D) column; return all columns since the earliest lane joined."""
+        step, rows, now = self._latest, len(self._starts), self._now
+        if step is None:
+            raise RuntimeError("the cache is used outside of a step")
         keys, values = self._sampled.layers[layer_idx]
-        rows, first, now = len(self._starts), min(self._starts), self._now
         keys[:rows, :, now : now + 1] = key_states
         values[:rows, :, now : now + 1] = value_states
-        return keys[:rows, :, first : now + 1], values[:rows, :, first : now + 1]
+        return keys[:rows, :, step.first : now + 1], values[:rows, :, step.first : now + 1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens before the new ones in the longest lane; models are told all positions anyway."""
-        return int(self._latest.positions.max()) if self._latest and self._starts else 0
+        return int(self._latest.positions.max()) if self._latest else 0
 
     def misfit(self, config: PreTrainedConfig) -> str | None:
         """Why the latest step did not do what the model's configuration says, if it did not."""
@@ -155,6 +151,23 @@ class LaneCache(Cache):
         if "sliding_attention" in kinds and self._latest.windows <= {None}:
             return "its layers do not pass their sliding window on"
         return None
+
+    def _next_step(self) -> Step:
+        """What the layers need to know: as before if the lanes are the same, else worked out anew."""
+        rows, columns = len(self._starts), self._sampled.room[1]
+        if self._latest is not None and self._now < columns:
+            self._latest.advance()
+            return self._latest
+        first = min(self._starts)
+        if self._now >= columns and first > columns // 2:
+            self._sampled.shift(rows, first, self._now)
+            self._starts = [start - first for start in self._starts]
+            self._now -= first
+        self._sampled.reserve(rows, self._now + 1, self._prompts.layers)
+        self._latest = Step(
+            self._prompts.layers, self._prompt_lengths, self._prompt_of, self._starts, self._now
+        )
+        return self._latest
 
     def _forget(self, prompt: int) -> None:
         last = len(self._prompt_lengths) - 1

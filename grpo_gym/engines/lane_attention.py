@@ -16,16 +16,18 @@ Layers = Sequence[tuple[Tensor, Tensor]]
 
 
 class Step:
-    """What the layers need to know in one step, worked out once.
+    """What the layers need to know in a step; until lanes join or leave, it serves for the next, too.
 
     Args:
         prompts: keys and values of n prompts, aligned on the left.
         prompt_lengths: n lengths of the prompts.
         prompt_of: R indices of the lanes' prompts.
-        starts: R columns of time, each the first in which its lane took part.
+        starts: R columns of time, each the first in which its lane takes part.
         now: the column of time of this step.
 
     Attributes:
+        first: the earliest of the lanes' columns.
+        width: the longest prompt.
         positions: (R, 1) of the new tokens in their sequences.
         windows: the sliding windows that the layers asked for.
         calls: how many layers asked.
@@ -39,23 +41,33 @@ class Step:
         starts: Sequence[int],
         now: int,
     ) -> None:
-        self._now, self._first = now, min(starts)
-        self._count, self.width = len(prompt_lengths), max(prompt_lengths)
-        self._prompts = prompts
-        self._device = prompts[0][0].device
-        self._starts = torch.tensor(starts, device=self._device).unsqueeze(1)
-        self._lengths = self._tensor([prompt_lengths[prompt] for prompt in prompt_of]).unsqueeze(1)
-        self.positions = self._lengths + now - self._starts
+        self.now, self.first = now, min(starts)
+        self.count, self.width = len(prompt_lengths), max(prompt_lengths)
         self.windows: set[int | None] = set()
         self.calls = 0
+        self._prompts = prompts
+        self._device = prompts[0][0].device
+        self._starts = self._tensor(starts).unsqueeze(1)
+        self._lengths = self._tensor([prompt_lengths[prompt] for prompt in prompt_of]).unsqueeze(1)
+        self.positions = self._lengths + now - self._starts
         self._hidden: dict[int | None, Tensor | None] = {}
-        self._even = min(prompt_lengths) == self.width and max(starts) == self._first
+        self._even = min(prompt_lengths) == self.width and max(starts) == self.first
         self._seat(prompt_of)
 
+    def advance(self) -> None:
+        """Go on to the next column of time with the same lanes."""
+        self.now += 1
+        self.positions = self.positions + 1
+        self._hidden = {}
+        self.calls = 0
+
     def prompts(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the prompts, each (n, key heads, width, size)."""
+        """Keys and values of the prompts, each (n * H, width, size)."""
         keys, values = self._prompts[layer]
-        return keys[: self._count, :, : self.width], values[: self._count, :, : self.width]
+        return (
+            keys[: self.count, :, : self.width].flatten(0, 1),
+            values[: self.count, :, : self.width].flatten(0, 1),
+        )
 
     def hidden(self, window: int | None) -> Tensor | None:
         """(R, 1, 1, width + time columns) True where a lane may not look; None if nowhere."""
@@ -66,27 +78,26 @@ class Step:
         return self._hidden[window]
 
     def by_prompt(self, x: Tensor) -> Tensor:
-        """(R, H, g, D) of lanes to (n, H, seats * g, D) of prompts."""
+        """(R, H, g, D) of lanes to (n * H, seats * g, D) of prompts."""
         if self._lane_at is not None:
             x = x.index_select(0, self._lane_at)
-        _, heads, share, size = x.shape
-        x = x.reshape(self._count, self._seats, heads, share, size).transpose(1, 2)
-        return x.reshape(self._count, heads, self._seats * share, size)
+        x = x.unflatten(0, (self.count, self._seats)).transpose(1, 2)
+        return x.flatten(2, 3).flatten(0, 1)
 
-    def by_lane(self, x: Tensor) -> Tensor:
-        """(n, H, seats * g, D) of prompts to (R, H, g, D) of lanes."""
-        _, heads, shares, size = x.shape
-        x = x.view(self._count, heads, self._seats, shares // self._seats, size).transpose(1, 2)
-        x = x.reshape(self._count * self._seats, heads, shares // self._seats, size)
+    def by_lane(self, x: Tensor, shape: torch.Size) -> Tensor:
+        """(n * H, seats * g, D) of prompts to (R, H, g, D) of lanes; `shape` is the latter's."""
+        _, heads, share, _ = shape
+        x = x.view(self.count, heads, self._seats, share, x.shape[-1]).transpose(1, 2)
+        x = x.flatten(0, 1)
         return x if self._seat_of is None else x.index_select(0, self._seat_of)
 
     def _seat(self, prompt_of: Sequence[int]) -> None:
         """Give each lane one of as many seats per prompt as the fullest prompt needs."""
-        lanes_of: list[list[int]] = [[] for _ in range(self._count)]
+        lanes_of: list[list[int]] = [[] for _ in range(self.count)]
         for lane, prompt in enumerate(prompt_of):
             lanes_of[prompt].append(lane)
         self._seats = max(map(len, lanes_of))
-        lane_at = [0] * (self._count * self._seats)
+        lane_at = [0] * (self.count * self._seats)
         seat_of = [0] * len(prompt_of)
         for prompt, lanes in enumerate(lanes_of):
             for seat, lane in enumerate(lanes, prompt * self._seats):
@@ -99,15 +110,15 @@ class Step:
         if self._even and (window is None or int(self.positions.max()) < window):
             return None
         prompt_columns = torch.arange(self.width, device=self._device)
-        time_columns = torch.arange(self._first, self._now + 1, device=self._device)
+        time_columns = torch.arange(self.first, self.now + 1, device=self._device)
         prompt = prompt_columns >= self._lengths
         time = time_columns < self._starts
         if window is not None:
             prompt |= prompt_columns <= self.positions - window
-            time |= time_columns <= self._now - window
+            time |= time_columns <= self.now - window
         return torch.cat([prompt, time], 1)[:, None, None]
 
-    def _tensor(self, values: list[int]) -> Tensor:
+    def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, device=self._device)
 
 
@@ -140,19 +151,27 @@ def attend(
     step = _running.get()
     prompt_keys, prompt_values = step.prompts(module.layer_idx)
     lanes, heads, _one, size = query.shape
-    folded = query.reshape(lanes, key.shape[1], heads // key.shape[1], size)
+    groups = key.shape[1]
+    folded = query.reshape(lanes, groups, heads // groups, size)
     folded = folded * (size**-0.5 if scaling is None else scaling)
-    to_prompt = step.by_lane(step.by_prompt(folded) @ prompt_keys.transpose(2, 3))
-    scores = torch.cat([to_prompt, folded @ key.transpose(2, 3)], -1)
+    prompt_scores = torch.bmm(step.by_prompt(folded), prompt_keys.mT)
+    time_scores = torch.bmm(folded.flatten(0, 1), key.flatten(0, 1).mT)
+    scores = torch.cat(
+        [step.by_lane(prompt_scores, folded.shape), time_scores.unflatten(0, (lanes, groups))], -1
+    )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     hidden = step.hidden(sliding_window)
     if hidden is not None:
         scores = scores.masked_fill_(hidden, -torch.inf)
     weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
-    from_prompt = step.by_lane(step.by_prompt(weights[..., : step.width]) @ prompt_values)
-    out = from_prompt + weights[..., step.width :] @ value
-    return out.reshape(lanes, 1, heads, value.shape[3]), None
+    from_prompt = torch.bmm(step.by_prompt(weights[..., : step.width]), prompt_values)
+    out = torch.baddbmm(
+        step.by_lane(from_prompt, folded.shape).flatten(0, 1),
+        weights[..., step.width :].flatten(0, 1),
+        value.flatten(0, 1),
+    )
+    return out.view(lanes, 1, heads, value.shape[3]), None
 
 
 @contextmanager

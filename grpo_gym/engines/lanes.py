@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.errors import UsageError
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LOWEST_TEMPERATURE = 1e-4
+_BLOCK = 64
 
 
 class Lane:
@@ -46,24 +46,26 @@ class Lane:
         self.logprobs: list[float] = []
         self.top: list[tuple[list[int], list[float]]] = []
         self._tokenizer = tokenizer
-        self._uniforms: npt.NDArray[np.float32] | None = None
+        seed = np.random.SeedSequence(request.seed % 2**128)
+        self._generator = np.random.Generator(np.random.Philox(seed))
+        self._uniforms: list[float] = []
         self._stop_ids = frozenset(request.sampling.stop_token_ids)
         # A stop string of n characters has at most 4n bytes, so at most 4n tokens that show.
         self._window = 4 * max(map(len, request.sampling.stop), default=0) + 4
 
     def uniform(self) -> float:
-        """The next token's random number in [0, 1): the same for the same seed and index."""
-        if self._uniforms is None:
-            seed = np.random.SeedSequence(self.request.seed % 2**128)
-            generator = np.random.Generator(np.random.Philox(seed))
-            self._uniforms = generator.random(self.limit, np.float32)
-        return float(self._uniforms[len(self.token_ids)])
+        """The next token's random number in [0, 1); the seed and the token's index decide it."""
+        if not self._uniforms:
+            self._uniforms = self._generator.random(_BLOCK, np.float32)[::-1].tolist()
+        return self._uniforms.pop()
 
     def append(self, token_id: int, logprob: float) -> FinishReason | None:
         """Take one more token; say why the lane ends with it, if it does."""
         self.token_ids.append(token_id)
         self.logprobs.append(min(logprob, 0.0))
-        if token_id in self._stop_ids or self._completes_stop_string():
+        if token_id in self._stop_ids:
+            return "stop"
+        if self.request.sampling.stop and self._completes_stop_string():
             return "stop"
         return "length" if len(self.token_ids) >= self.limit else None
 
@@ -80,12 +82,11 @@ class Lane:
         )
 
     def _completes_stop_string(self) -> bool:
-        stop = self.request.sampling.stop
-        if not stop or self._tokenizer is None:
+        if self._tokenizer is None:
             return False
         tail = self.token_ids[-self._window :]
         text = str(self._tokenizer.decode(tail, clean_up_tokenization_spaces=False))
-        return any(string in text for string in stop)
+        return any(string in text for string in self.request.sampling.stop)
 
 
 def check(request: Request, context_length: int) -> None:

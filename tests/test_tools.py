@@ -195,7 +195,7 @@ class EchoEnv(ToolEnv):
     def __init__(self, **kwargs: Any) -> None:
         self.asked: list[str] = []
         task = Task("one", "Which word?", "swordfish")
-        super().__init__(tasks=ListTasks([task]), tools=[repeat], max_output=40, **kwargs)
+        super().__init__(tasks=ListTasks([task]), tools=[repeat], max_output=60, **kwargs)
 
     @tool
     def oracle(self, question: str) -> str:
@@ -269,7 +269,7 @@ def test_what_a_tool_raises_is_told() -> None:
 
 def test_long_output_is_cut() -> None:
     _, texts = calling(Call("repeat", {"word": "x", "times": 1000}))
-    assert texts == ["x" * 40 + "... [960 more characters]"]
+    assert texts == ["x" * 60 + "... [940 more characters]"]
 
 
 def test_the_budget_of_calls_holds_for_the_episode() -> None:

@@ -1,15 +1,18 @@
 """`ToolEnv`: an episode in which the model may call tools before it answers."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_gym.env import Reply, TextEnv, check_count
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import Task
-from grpo_gym.tools.codec import BadCall, Call, Codec, HermesCodec
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.call import BadCall, Call, Codec
+from grpo_gym.tools.codecs import make_codec
+from grpo_gym.tools.function import NOTHING, Tool
+from grpo_gym.tools.hermes import HermesCodec
 from grpo_gym.types import Message, Observation
 
 
@@ -21,31 +24,45 @@ class ToolEnv(TextEnv):
     without a call is the final answer, which `grade` scores. What a tool raises is told to the
     model.
 
+    A tool runs in a thread of its own and is given up on after `call_seconds`: the model is told,
+    and the episode goes on. Python cannot kill a thread, so what is given up on may still run in
+    the background; untrusted code belongs into a process that can be killed. Without a limit tools
+    run in the thread that steps the environment, which suits objects that are bound to one thread.
+
     Args:
         tools: tools besides the methods.
-        codec: the text format of calls.
+        codec: the text format of calls, or its name: "hermes", "openai", "python", "code", "xml".
         max_calls: most calls that are run in one episode; later ones get an error message.
         max_output: most characters of one tool message.
+        call_seconds: how long one call may take, `math.inf` for no limit; by default the class
+            attribute.
         **kwargs: as in `TextEnv`.
 
     Raises:
-        UsageError: Two tools have the same name, or there is none.
+        UsageError: Two tools have the same name, or there is none; an unknown codec; a limit that
+            is not positive.
     """
 
     codec: Codec = HermesCodec()
+    call_seconds: float = 30.0
 
     def __init__(
         self,
         *,
         tools: Sequence[Tool] = (),
-        codec: Codec | None = None,
+        codec: str | Codec | None = None,
         max_calls: int = 16,
         max_output: int = 4096,
+        call_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if codec is not None:
-            self.codec = codec
+            self.codec = make_codec(codec)
+        if call_seconds is not None:
+            self.call_seconds = call_seconds
+        if not self.call_seconds > 0:
+            raise UsageError(f"call_seconds must be positive, got {self.call_seconds!r}")
         self.max_calls = max_calls
         self.max_output = max_output
         every = [*_own_tools(self), *tools]
@@ -60,13 +77,28 @@ class ToolEnv(TextEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Begin an episode, with no calls made; see `TextEnv.reset`."""
+        """Begin an episode, with no calls made; see `TextEnv.reset`.
+
+        Raises:
+            UsageError: As there, or `hidden` lacks what a tool must be passed.
+        """
         self.calls = 0
-        return super().reset(seed=seed, options=options)
+        start = super().reset(seed=seed, options=options)
+        for tool in self.tools.values():
+            missing = [n for n, must in tool.hidden.items() if must and n not in self.hidden()]
+            if missing:
+                raise UsageError(
+                    f"{type(self).__name__}.hidden() lacks {', '.join(missing)} of {tool.name}"
+                )
+        return start
 
     @abstractmethod
     def grade(self, task: Task, action: str) -> Score:
         """Hook: score the final answer, an action without a tool call. Must not raise."""
+
+    def hidden(self) -> Mapping[str, Any]:
+        """Hook: values of the tools' parameters that are marked `Hidden`, by name."""
+        return NOTHING
 
     def observe(self, task: Task) -> Observation:
         """The system prompt with the tools, and the task's prompt."""
@@ -97,13 +129,19 @@ class ToolEnv(TextEnv):
         elif call.name not in self.tools:
             text = f"Error: no tool of that name; there is {', '.join(self.tools)}"
         else:
-            text, _ = self.tools[call.name].run(call.arguments)
-            if len(text) > self.max_output:
-                text = (
-                    f"{text[: self.max_output]}... [{len(text) - self.max_output} more characters]"
-                )
-            return Message(role="tool", name=call.name, content=text)
-        return Message(role="tool", content=text)
+            text, _ = self.tools[call.name].run(
+                call.arguments,
+                hidden=self.hidden(),
+                seconds=None if math.isinf(self.call_seconds) else self.call_seconds,
+                untyped=call.untyped,
+            )
+            return Message(role="tool", name=call.name, content=_cut(text, self.max_output))
+        return Message(role="tool", content=_cut(text, self.max_output))
+
+
+def _cut(text: str, limit: int) -> str:
+    more = len(text) - limit
+    return text if more <= 0 else f"{text[:limit]}... [{more} more characters]"
 
 
 def _own_tools(env: ToolEnv) -> list[Tool]:

@@ -2,14 +2,25 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, NotRequired, get_type_hints
 
 import pydantic
 from typing_extensions import TypedDict
 
 from grpo_gym.errors import UsageError
+from grpo_gym.tools.deadline import run_within
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class Hidden:
+    """Marks a parameter that the environment passes and the model never sees.
+
+    As in `balance: Annotated[dict[str, int], Hidden]`; see `ToolEnv.hidden`.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +30,13 @@ class Tool:
     Attributes:
         function: what runs.
         arguments: validates the arguments, a JSON object.
+        hidden: names of the parameters marked `Hidden`, and whether each must be passed.
         instance: the object that the function is bound to, when it is a method.
     """
 
     function: Callable[..., Any]
     arguments: pydantic.TypeAdapter[dict[str, Any]]
+    hidden: Mapping[str, bool] = field(default_factory=dict)
     instance: object | None = None
 
     def __get__(self, instance: object | None, owner: type) -> "Tool":
@@ -45,30 +58,58 @@ class Tool:
         """The first paragraph of the function's docstring."""
         return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the tool, in the form that chat APIs use."""
         parameters = _without_titles(self.arguments.json_schema())
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
-    def run(self, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    def run(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        hidden: Mapping[str, Any] = NOTHING,
+        seconds: float | None = None,
+        untyped: bool = False,
+    ) -> tuple[str, bool]:
         """Validate the arguments strictly, run the function, and give its result as text.
 
+        Args:
+            arguments: what the model gave, by the names of the parameters.
+            hidden: what the environment gives, for the parameters marked `Hidden`.
+            seconds: how long the function may take; see `grpo_gym.tools.deadline`.
+            untyped: whether the arguments are all text: what is not of type string is then read as
+                JSON.
+
         Returns:
-            The text, and whether all went well. A wrong argument, or whatever the function raises,
-            becomes a text that begins with "Error".
+            The text, and whether all went well. A wrong argument, a result that is too late, or
+            whatever the function raises becomes a text that begins with "Error".
         """
         try:
-            values = self.arguments.validate_json(json.dumps(arguments), strict=True)
+            text = json.dumps(self._typed(arguments) if untyped else arguments)
+            values = self.arguments.validate_json(text, strict=True)
         except pydantic.ValidationError as error:
             return f"Error: {self.name}: {_explain(error)}", False
         except (ValueError, TypeError, RecursionError) as error:
             return f"Error: {self.name}: arguments cannot be read ({type(error).__name__})", False
+        values |= {name: hidden[name] for name in self.hidden if name in hidden}
         try:
-            return _as_text(self(**values)), True
-        except Exception as error:  # whatever a tool raises is the model's to read
-            return f"Error: {str(error) or type(error).__name__}", False
+            return run_within(lambda: self._finished(values), seconds), True
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a tool raises is the model's to read
+            return f"Error: {_message(error)}", False
+
+    def _finished(self, values: Mapping[str, Any]) -> Any:
+        """The result as text, or a coroutine that will bring it."""
+        result = self(**values)
+        return _awaited(result) if inspect.isawaitable(result) else _as_text(result)
+
+    def _typed(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Texts as the values that the parameters' types make of them."""
+        rules = self.schema["function"]["parameters"].get("properties", {})
+        return {name: _value(text, rules.get(name, {})) for name, text in arguments.items()}
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -86,6 +127,7 @@ def tool(function: Callable[..., Any]) -> Tool:
     except NameError as error:
         raise UsageError(f"tool {name}: a type hint cannot be resolved: {error}") from error
     fields: dict[str, Any] = {}
+    hidden: dict[str, bool] = {}
     parameters = list(inspect.signature(function).parameters.values())
     for position, parameter in enumerate(parameters):
         if position == 0 and parameter.name == "self":
@@ -95,6 +137,9 @@ def tool(function: Callable[..., Any]) -> Tool:
         if parameter.name not in hints:
             raise UsageError(f"tool {name}: parameter {parameter.name!r} needs a type hint")
         hint = hints[parameter.name]
+        if any(mark is Hidden or isinstance(mark, Hidden) for mark in _marks(hint)):
+            hidden[parameter.name] = parameter.default is parameter.empty
+            continue
         if parameter.default is not parameter.empty:
             hint = NotRequired[Annotated[hint, pydantic.Field(default=parameter.default)]]
         fields[parameter.name] = hint
@@ -102,7 +147,36 @@ def tool(function: Callable[..., Any]) -> Tool:
     make_type: Any = TypedDict
     arguments = make_type(name, fields)
     arguments.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
-    return Tool(function, pydantic.TypeAdapter(arguments))
+    return Tool(function, pydantic.TypeAdapter(arguments), hidden)
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+async def _awaited(result: Awaitable[Any]) -> str:
+    return _as_text(await result)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # somebody's exception may not know how to show itself
+        return type(error).__name__
+
+
+def _value(text: str, rule: Mapping[str, Any]) -> Any:
+    """A text as the type of its parameter has it; what cannot be read stays for the validation."""
+    kinds = [
+        option.get("type", "object" if "$ref" in option else "string")
+        for option in rule.get("anyOf", [rule])
+    ]
+    if "string" in kinds:
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _explain(error: pydantic.ValidationError) -> str:

@@ -1,43 +1,11 @@
-"""How a tool call is written in the model's text, and how it is read back."""
+"""Calls as Hermes and Qwen write them: JSON between tags."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
+from grpo_gym.tools.call import BadCall, Call, read_json, schemas, skip_spaces
 from grpo_gym.tools.function import Tool
-
-
-@dataclass(frozen=True)
-class Call:
-    """A tool call that could be read."""
-
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class BadCall:
-    """A tool call that could not be read, and why. It is never run."""
-
-    reason: str
-
-
-class Codec(Protocol):
-    """The text format of tool calls."""
-
-    def instructions(self, tools: Sequence[Tool]) -> str:
-        """What the system message says of the tools, and of how to call them."""
-        ...
-
-    def parse(self, text: str, limit: int) -> tuple[Call | BadCall, ...]:
-        """At most `limit` calls in `text`, in order; () when there is none. Never raises."""
-        ...
-
-    def render(self, call: Call) -> str:
-        """A call as text, the inverse of `parse`."""
-        ...
-
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
@@ -48,9 +16,8 @@ class HermesCodec:
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """The form of a call, and one JSON schema a line."""
-        schemas = "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)
         form = self.render(Call("NAME", {})).replace("{}", "{...}")
-        return f"To call a tool, write {form}\nTools:\n{schemas}"
+        return f"To call a tool, write {form}\nTools:\n{schemas(tools)}"
 
     def render(self, call: Call) -> str:
         """A call between its tags."""
@@ -73,18 +40,14 @@ def _read(text: str, start: int) -> tuple[Call | BadCall, int]:
 
     The JSON comes first and the closing tag after it, so that a tag inside a string is only text.
     """
-    while text[start : start + 1].isspace():
-        start += 1
     try:
-        body, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError) as error:
+        body, end = read_json(text, start)
+    except ValueError as error:
         close = text.find(_CLOSE, start)
         if close < 0:
             return BadCall(f"the call is not closed by {_CLOSE}"), len(text)
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        return BadCall(f"the call is not valid JSON ({reason})"), close
-    while text[end : end + 1].isspace():
-        end += 1
+        return BadCall(f"the call is not valid JSON ({error})"), close
+    end = skip_spaces(text, end)
     if not text.startswith(_CLOSE, end):
         return BadCall(f"the call is not closed by {_CLOSE}"), end
     return _as_call(body), end + len(_CLOSE)
@@ -102,10 +65,3 @@ def _as_call(body: object) -> Call | BadCall:
     ):
         return BadCall(form)
     return Call(name, arguments)
-
-
-def _reject(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_reject)

@@ -42,7 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from grpo_gym import tiny
 
     tiny.write(tmp_path / "my-model")
-    rows = [{"question": f"What is {n} + {n}?", "answer": f"Twice.\n#### {2 * n}"} for n in range(4)]
+    rows = [
+        {"question": f"What is {n} + {n}?", "answer": f"Twice.\n#### {2 * n}"} for n in range(4)
+    ]
     for name in ("train.jsonl", "test.jsonl"):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)

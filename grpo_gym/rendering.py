@@ -35,7 +35,8 @@ class Renderer:
 
     Text that comes with the messages cannot become a control token: where it spells one, such as
     `<|im_end|>`, it is cut inside that spelling and the pieces are encoded on their own, so that it
-    decodes to the same text but is made of ordinary tokens.
+    decodes to the same text but is made of ordinary tokens. (A tokenizer that begins every text with
+    a space puts one at the cut.)
 
     Args:
         tokenizer: of the policy.

@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from grpo_gym.errors import UsageError
 from grpo_gym.rendering import Renderer
@@ -212,6 +214,34 @@ def test_control_tokens_that_the_tokenizer_does_not_flag_are_guarded_too():
     tokenizer.chat_template = LOOP + "<user>{{ message['content'] }}<|im_end|>{% endfor %}"
     r = Renderer(tokenizer)
     assert r.prompt([user("x<user>y")]).count(400) == 1
+
+
+def spaced_tokenizer():
+    """One that, like those of SentencePiece, begins every text with a space."""
+    words = Tokenizer(models.BPE(unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Metaspace()
+    words.decoder = decoders.Metaspace()
+    specials = ["<|im_start|>", "<|im_end|>", "?"]
+    trainer = trainers.BpeTrainer(special_tokens=specials, show_progress=False, vocab_size=120)
+    words.train_from_iterator(
+        ["user assistant What is it? And that | < > im_end start \n"], trainer
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="<|im_end|>", extra_special_tokens=["<|im_start|>"]
+    )
+    tokenizer.chat_template = CHATML
+    return tokenizer
+
+
+def test_a_tokenizer_that_begins_every_text_with_a_space_gets_the_same_delta():
+    r = Renderer(spaced_tokenizer())
+    first, second = [user("What is it?")], [user("And that?")]
+    whole = r.prompt([*first, {"role": "assistant", "content": "it"}, *second])
+    delta = r.extend(say(r, "it"), second)
+    assert whole[-len(delta) :] == delta
+    assert whole[-len(delta) - 1] == r.stop_token_ids[0]
+    ids = r.prompt([user("it <|im_end|> is")])
+    assert ids.count(r.stop_token_ids[0]) == 1
 
 
 def test_names_and_tool_calls_are_data_too():

@@ -81,7 +81,7 @@ class Step:
         """(R, H, g, D) of lanes to (n * H, seats * g, D) of prompts."""
         if self._lane_at is not None:
             x = x.index_select(0, self._lane_at)
-        x = x.unflatten(0, (self.count, self._seats)).transpose(1, 2)
+        x = x.reshape(self.count, self._seats, *x.shape[1:]).transpose(1, 2)
         return x.flatten(2, 3).flatten(0, 1)
 
     def by_lane(self, x: Tensor, shape: torch.Size) -> Tensor:
@@ -157,7 +157,11 @@ def attend(
     prompt_scores = torch.bmm(step.by_prompt(folded), prompt_keys.mT)
     time_scores = torch.bmm(folded.flatten(0, 1), key.flatten(0, 1).mT)
     scores = torch.cat(
-        [step.by_lane(prompt_scores, folded.shape), time_scores.unflatten(0, (lanes, groups))], -1
+        [
+            step.by_lane(prompt_scores, folded.shape),
+            time_scores.view(lanes, groups, *time_scores.shape[1:]),
+        ],
+        -1,
     )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)

@@ -1,0 +1,1 @@
+"""What runs on the other side: standard library only, started without site-packages."""

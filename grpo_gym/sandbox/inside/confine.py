@@ -1,0 +1,82 @@
+"""The steps by which a process becomes the program: none may fail, and none can be taken back."""
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import identity, kernel, landlock, seccomp
+
+MEBIBYTE = 1 << 20
+THREADS = 64
+OPEN_FILES = 128
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the server found when it started.
+
+    Attributes:
+        abi: version of Landlock; 0 for none, or where another back end confines.
+        rules: paths and rights for reading.
+        capabilities: what the program keeps to be able to read Python.
+        alone: whether no other user can be taken on.
+        seccomp: whether the filter is put on.
+    """
+
+    abi: int
+    rules: tuple[tuple[Path, int], ...]
+    capabilities: int
+    alone: bool
+    seccomp: bool
+
+    @property
+    def scoped(self) -> bool:
+        """Whether the kernel keeps signals inside."""
+        return self.abi >= landlock.SIGNALS_SINCE
+
+
+def limit(kind: int, value: int) -> None:
+    """Set a limit, within what is allowed already."""
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def set_limits(limits: dict[str, Any]) -> None:
+    """The resource limits of one process of the program."""
+    seconds = max(1, int(-(-float(limits["cpu_s"]) // 1)))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if hard == resource.RLIM_INFINITY or hard > seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, limits["file_mb"] * MEBIBYTE)
+    limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    limit(resource.RLIMIT_NPROC, limits["tasks_before"] + limits["processes"] + THREADS)
+    limit(resource.RLIMIT_AS, limits["memory_mb"] * MEBIBYTE)
+
+
+def confine(host: Host, limits: dict[str, Any], folder: Path, uid: int) -> None:
+    """Make this process, and all that it starts, unable to harm.
+
+    Raises:
+        OSError: A step was refused; the program must not run then.
+    """
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT, HOME=str(folder), TMPDIR=str(folder))
+    os.umask(0o077)
+    set_limits(limits)
+    if host.abi:
+        own = (folder, landlock.write_rights(host.abi))
+        landlock.restrict(host.abi, [*host.rules, own], signals=True)
+    identity.drop(uid, host.capabilities)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if host.seccomp:
+        only = None if host.scoped else os.getpid()
+        forks = limits["processes"] > 1
+        seccomp.install(seccomp.instructions(forks=forks, signal_only=only))

@@ -1,0 +1,101 @@
+"""Landlock: rules on files, TCP and signals that a process puts on itself and its descendants.
+
+The interface is that of the kernel's documentation (userspace-api/landlock); the three system calls have
+the same number on every architecture.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import kernel
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+MAKE_CHAR, MAKE_SOCK, MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
+TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
+SCOPE_ABSTRACT_UNIX, SCOPE_SIGNAL = 1 << 0, 1 << 1
+
+READ = EXECUTE | READ_FILE | READ_DIR
+ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+"""The rights that a rule on a plain file may name; the others are for folders."""
+
+SIGNALS_SINCE = 6
+"""First ABI that can keep signals inside."""
+
+
+class RulesetAttributes(ctypes.Structure):
+    """`struct landlock_ruleset_attr`."""
+
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class PathBeneath(ctypes.Structure):
+    """`struct landlock_path_beneath_attr`, packed."""
+
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def abi() -> int:
+    """Version of Landlock that the kernel offers; 0 for none."""
+    try:
+        return kernel.syscall(CREATE_RULESET, ctypes.c_void_p(None), 0, 1)
+    except OSError:
+        return 0
+
+
+def all_rights(version: int) -> int:
+    """Every right on files that ABI `version` knows of."""
+    bits = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
+    return (1 << bits) - 1
+
+
+def write_rights(version: int) -> int:
+    """What a program may do in its own folder: everything but making devices and sockets."""
+    return all_rights(version) & ~(MAKE_CHAR | MAKE_BLOCK | MAKE_SOCK | IOCTL_DEV)
+
+
+def restrict(version: int, rules: Iterable[tuple[Path, int]] | None, *, signals: bool) -> None:
+    """Confine this process and all that it starts to `rules`; there is no way back.
+
+    Args:
+        version: the kernel's ABI, 1 or more.
+        rules: paths with the rights on and below them; a path that does not exist is skipped. TCP is
+            denied too, where the kernel can. None leaves files and TCP as they are.
+        signals: also keep signals and abstract sockets inside, where the kernel can.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    handled = 0 if rules is None else all_rights(version)
+    attributes = RulesetAttributes(fs=handled)
+    size = 8
+    if version >= 4:
+        size, attributes.net = 16, 0 if rules is None else 3
+    if version >= SIGNALS_SINCE:
+        size, attributes.scoped = 24, (SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL) if signals else 0
+    ruleset = kernel.syscall(CREATE_RULESET, ctypes.byref(attributes), size, 0)
+    try:
+        for path, rights in rules or ():
+            add_rule(ruleset, path, rights & handled)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.syscall(RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def add_rule(ruleset: int, path: Path, rights: int) -> None:
+    """Allow `rights` on and below `path`."""
+    try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not path.is_dir():
+            rights &= ON_FILES
+        rule = PathBeneath(allowed=rights, parent=parent)
+        kernel.syscall(ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
+    finally:
+        os.close(parent)

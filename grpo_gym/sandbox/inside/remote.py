@@ -1,0 +1,220 @@
+"""Calls from the tests to the program: requests, answers, and proxies for objects that are no data."""
+
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+from . import plain, wire
+
+MOST_OBJECTS = 100_000
+
+
+class ProgramError(Exception):
+    """The program raised an exception of a type of its own."""
+
+
+class Answers:
+    """The program's side: does what the tests ask for, and keeps the objects that they hold handles to."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+        self.objects: list[Any] = []
+
+    def handle(self, value: Any) -> int:
+        """A number for an object that stays here."""
+        if len(self.objects) >= MOST_OBJECTS:
+            raise MemoryError("too many objects are held")
+        self.objects.append(value)
+        return len(self.objects) - 1
+
+    def to(self, request: Any) -> dict[str, Any]:
+        """The answer to one request: a value, or the exception that came instead."""
+        try:
+            arguments = [plain.decode(part, self.objects.__getitem__) for part in request["arguments"]]
+            keywords = {
+                name: plain.decode(part, self.objects.__getitem__)
+                for name, part in request.get("keywords", {}).items()
+            }
+            result = self.perform(request["verb"], arguments, keywords)
+            answer = {"value": plain.encode(result, self.handle)}
+            if request["verb"] == "call" and result is None:
+                answer["after"] = [
+                    plain.encode(part, self.handle)
+                    if isinstance(part, (list, dict, set, bytearray))
+                    else None
+                    for part in arguments[1:]
+                ]
+            return answer
+        except Exception as error:
+            return {"error": type(error).__name__, "message": str(error)[:1000]}
+
+    def perform(self, verb: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """Do one thing with a name or with an object that was handed out."""
+        if verb == "name":
+            return self.names[arguments[0]]
+        first, *rest = arguments
+        if verb == "call":
+            return first(*rest, **keywords)
+        if verb == "next":
+            return next(first)
+        if verb == "iter":
+            return iter(first)
+        if verb == "getattr":
+            return getattr(first, rest[0])
+        if verb == "setattr":
+            return setattr(first, rest[0], rest[1])
+        if verb == "getitem":
+            return first[rest[0]]
+        if verb == "setitem":
+            first[rest[0]] = rest[1]
+            return None
+        return {"len": len, "str": str, "repr": repr}[verb](first)
+
+
+class Link:
+    """The tests' side of the connection."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.broken = False
+
+    def look_up(self, name: str) -> Any:
+        """What the program calls `name`; raises NameError if it has no such name."""
+        try:
+            return self.ask("name", name)
+        except KeyError:
+            raise NameError(f"name {name!r} is not defined") from None
+
+    def ask(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        """One request and its answer, as builtin values or proxies.
+
+        Raises:
+            Exception: What the program raised, as the builtin exception of that name.
+            plain.NotPlain: An argument cannot be sent, or the answer is no value.
+            wire.Closed: The program has ended.
+        """
+        request = {
+            "verb": verb,
+            "arguments": [plain.encode(part, identify) for part in arguments],
+            "keywords": {name: plain.encode(part, identify) for name, part in keywords.items()},
+        }
+        answer = self.exchange(request)
+        if "error" in answer:
+            raise exception(str(answer["error"]), str(answer.get("message", "")))
+        value = plain.decode(answer.get("value"), self.proxy)
+        if value is None and isinstance(answer.get("after"), list):
+            for argument, after in zip(arguments[1:], answer["after"], strict=False):
+                if after is not None:
+                    replace(argument, plain.decode(after, self.proxy))
+        return value
+
+    def exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for its answer. Once that has failed, no test counts any more."""
+        try:
+            wire.send(self.fd, request)
+            answer = wire.receive(self.fd)
+            if isinstance(answer, dict):
+                return answer
+            raise wire.Closed
+        except wire.Closed:
+            self.broken = True
+            raise
+
+    def proxy(self, number: Any) -> "Remote":
+        """A proxy for the program's object of this number."""
+        if not isinstance(number, int):
+            raise plain.NotPlain("no handle")
+        return Remote(self, number)
+
+
+def exception(name: str, message: str) -> Exception:
+    """The builtin exception of this name, or `ProgramError`."""
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(message)
+        except TypeError:  # UnicodeDecodeError and its like take more arguments
+            return ProgramError(f"{name}: {message}")
+    return ProgramError(f"{name}: {message}")
+
+
+def replace(argument: Any, after: Any) -> None:
+    """Give an argument the content that the program left in its copy; another type changes nothing."""
+    if type(argument) is not type(after):
+        return
+    if isinstance(argument, (list, bytearray)):
+        argument[:] = after
+    elif isinstance(argument, (dict, set)):
+        argument.clear()
+        argument.update(after)
+
+
+def identify(value: Any) -> int:
+    """The number of a proxy; what is neither data nor a proxy cannot be sent."""
+    if isinstance(value, Remote):
+        return number_of(value)
+    raise plain.NotPlain(f"a {type(value).__name__} cannot be handed to the program")
+
+
+def number_of(remote: "Remote") -> int:
+    """The number that stands for the object on the other side."""
+    number: int = object.__getattribute__(remote, "_number")
+    return number
+
+
+def link_of(remote: "Remote") -> Link:
+    """The connection to the object."""
+    link: Link = object.__getattribute__(remote, "_link")
+    return link
+
+
+class Remote:
+    """An object of the program, used from the tests.
+
+    It can be called, iterated, indexed, and its attributes read and set. It compares by identity alone and
+    knows no arithmetic, so that no method of the program decides whether an assertion holds.
+    """
+
+    __slots__ = ("_link", "_number")
+
+    def __init__(self, link: Link, number: int) -> None:
+        object.__setattr__(self, "_link", link)
+        object.__setattr__(self, "_number", number)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return link_of(self).ask("call", self, *arguments, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return link_of(self).ask("getattr", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        link_of(self).ask("setattr", self, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return link_of(self).ask("getitem", self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        link_of(self).ask("setitem", self, key, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = link_of(self).ask("iter", self)
+        while True:
+            try:
+                yield link_of(self).ask("next", iterator)
+            except StopIteration:
+                return
+
+    def __next__(self) -> Any:
+        return link_of(self).ask("next", self)
+
+    def __len__(self) -> int:
+        length = link_of(self).ask("len", self)
+        return length if type(length) is int else -1
+
+    def __str__(self) -> str:
+        return str(link_of(self).ask("str", self))
+
+    def __repr__(self) -> str:
+        return str(link_of(self).ask("repr", self))

@@ -1,0 +1,82 @@
+"""The program's folder: made empty, measured while it runs, and removed whatever lies in it."""
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def make(parent: Path, files: dict[str, str], uid: int) -> Path:
+    """A new folder below `parent` that belongs to `uid`, with these files in it.
+
+    A file that is there already belongs to the program as well.
+    """
+    folder = parent / secrets.token_hex(8)
+    folder.mkdir(mode=0o700)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    if uid != os.geteuid():
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, uid, uid)
+    return folder
+
+
+def bytes_used(folder: Path, enough: int) -> int:
+    """Bytes on the disk below `folder`; stops counting at `enough`. Every entry counts 1 KiB at least."""
+    total, pending = 0, [str(folder)]
+    while pending and total <= enough:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    total += max(1024, entry.stat(follow_symlinks=False).st_blocks * 512)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    if total > enough:
+                        break
+        except OSError:
+            continue  # removed or closed by the program meanwhile
+    return total
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder when no process of the program is left.
+
+    Goes down and up one step at a time, so that neither the depth of what the program made nor the
+    length of its paths matters.
+    """
+    fd = open_folder(folder.name, os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY))
+    left = [os.listdir(fd)]
+    names = [folder.name]
+    while left:
+        if left[-1]:
+            name = left[-1].pop()
+            if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                fd = open_folder(name, fd)
+                left.append(os.listdir(fd))
+                names.append(name)
+            else:
+                os.unlink(name, dir_fd=fd)
+        else:
+            fd = open_folder("..", fd, own=False)
+            os.rmdir(names.pop(), dir_fd=fd)
+            left.pop()
+    os.close(fd)
+
+
+def open_folder(name: str, base: int, own: bool = True) -> int:
+    """The folder of this name in the folder `base`, which is closed. Its owner may do all in it, if `own`."""
+    try:
+        if own:
+            os.chmod(name, 0o700, dir_fd=base)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base)
+    finally:
+        os.close(base)
+
+
+def remove_all(parent: Path) -> None:
+    """Remove a server's folder with what runs have left there; what cannot be removed stays."""
+    with suppress(OSError):
+        remove(parent)

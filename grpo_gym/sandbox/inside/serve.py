@@ -1,0 +1,101 @@
+"""The server: a small interpreter that forks a supervisor for every run.
+
+It hands descriptors on and never reads a request, so that no run finds another's program or tests in its
+memory. Started as `python -s -S -P -c "..." MODE PARENT CONFINEMENT PATH...`, see `grpo_gym.sandbox.start`.
+"""
+
+import array
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from . import identity, kernel, landlock, roots, seccomp, supervisor
+from .confine import Host
+
+COMMON = (
+    "bisect collections dataclasses decimal enum fractions functools heapq itertools json math operator "
+    "random re statistics string typing"
+)
+"""Modules that programs often import: loaded once, before any run."""
+
+
+def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
+    """Find out what this kernel and this user can do, and confine the server's reach on files.
+
+    Args:
+        parent: folder in which the runs' folders are made.
+        confinement: "landlock": it is this process's to confine, and both Landlock and seccomp must be
+            there; "outer": something outside confines already, and what is there is added; "none".
+        paths: folders to import from.
+
+    Raises:
+        OSError: Something that is needed is missing.
+    """
+    sys.path[:0] = map(str, paths)
+    for name in COMMON.split():
+        __import__(name)
+    abi = landlock.abi() if confinement != "none" else 0
+    if confinement == "landlock":
+        if not abi:
+            raise OSError("the kernel offers no Landlock")
+        if not seccomp.supported():
+            raise OSError(f"there is no table of system calls for {os.uname().machine}")
+    alone = identity.alone_in_namespace()
+    capabilities = 0
+    if os.geteuid() == 0 and not alone:
+        capabilities = identity.needed_to_read_python(paths)
+    rules = tuple(roots.coarse_rules(paths))
+    if abi:
+        own = (parent, landlock.all_rights(abi))
+        landlock.restrict(abi, [*roots.precise_rules(paths), own], signals=False)
+    return Host(
+        abi=abi,
+        rules=rules,
+        capabilities=capabilities,
+        alone=alone,
+        seccomp=confinement != "none" and seccomp.supported(),
+    )
+
+
+def receive_fd(control: socket.socket) -> int | None:
+    """The descriptor that comes with the next message; None when the client has gone."""
+    fds = array.array("i")
+    message, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(fds.itemsize))
+    if not message:
+        return None
+    for _, kind, data in ancillary:
+        if kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: fds.itemsize])
+    return fds[0]
+
+
+def serve(host: Host, control: socket.socket, parent: Path) -> None:
+    """Fork a supervisor for every descriptor that comes, until the client has gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    control.sendall(b"+")
+    while (fd := receive_fd(control)) is not None:
+        if os.fork() == 0:
+            control.close()
+            try:
+                supervisor.supervise(host, fd, fd, parent)
+            finally:
+                os._exit(0)
+        os.close(fd)
+
+
+def main() -> None:
+    """Serve runs on descriptor 0: many, or one whose answer goes to descriptor 1."""
+    mode, parent, confinement, *paths = sys.argv[1:]
+    source, target = os.dup(0), os.dup(1)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host = prepare(Path(parent), confinement, [Path(path) for path in paths])
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    if mode == "many":
+        serve(host, socket.socket(fileno=source), Path(parent))
+    else:
+        supervisor.supervise(host, source, target, Path(parent))

@@ -144,8 +144,8 @@ class AdaptiveEntropy(Penalty):
         return Entropy(coefficient)(terms, log_ratio)
 
     def adapt(self, metrics: Mapping[str, float]) -> "AdaptiveEntropy":
-        """See `Penalty`; reads metrics["entropy"], and stays as it is where that is not finite."""
-        entropy = metrics["entropy"]
+        """See `Penalty`; reads metrics["entropy"], and stays as it is where there is none that is finite."""
+        entropy = metrics.get("entropy", math.nan)
         if not math.isfinite(entropy):
             return self
         moved = self.coefficient + (self.step if entropy <= self.target else -self.step)

@@ -30,6 +30,8 @@ class EnvironmentRow:
         verifier: what grades the answer.
         source: where the tasks come from.
         summary: the task in a line.
+        licence: of the tasks.
+        extra: the extra of this distribution that it needs, as in "games"; "" for none.
     """
 
     id: str
@@ -38,6 +40,8 @@ class EnvironmentRow:
     verifier: str = ""
     source: str = ""
     summary: str = ""
+    licence: str = ""
+    extra: str = ""
 
 
 _CATALOGUE: dict[str, EnvironmentRow] = {}
@@ -52,6 +56,8 @@ def register(
     verifier: str = "",
     source: str = "",
     summary: str = "",
+    licence: str = "",
+    extra: str = "",
     **kwargs: Any,
 ) -> None:
     """Register an environment with Gymnasium and with the catalogue.
@@ -67,6 +73,8 @@ def register(
         verifier: what grades the answer.
         source: where the tasks come from.
         summary: the task in a line.
+        licence: of the tasks.
+        extra: the extra that it needs; "" for none.
         **kwargs: default arguments of the environment.
 
     Raises:
@@ -79,7 +87,9 @@ def register(
         gymnasium.register(
             id, entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False
         )
-    _CATALOGUE[id] = EnvironmentRow(id, turns, tuple(tools), verifier, source, summary)
+    _CATALOGUE[id] = EnvironmentRow(
+        id, turns, tuple(tools), verifier, source, summary, licence, extra
+    )
 
 
 def environments() -> list[EnvironmentRow]:

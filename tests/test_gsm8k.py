@@ -95,7 +95,8 @@ ROW = {"question": "How many?", "answer": "One.\n#### 1"}
         ("{", r"rows\.jsonl:2: not JSON"),
         (json.dumps({"question": "How many?"}), r"rows\.jsonl:2: no column 'answer'"),
         (json.dumps(ROW | {"answer": "1"}), r"rows\.jsonl:2: the answer must end in '#### '"),
-        (json.dumps(ROW | {"answer": 1}), r"rows\.jsonl:2: column 'answer' must be text"),
+        (json.dumps(ROW | {"answer": [1]}), r"rows\.jsonl:2: column 'answer' must be text"),
+        (json.dumps(ROW | {"answer": 1}), r"rows\.jsonl:2: the answer must end in '#### '"),
     ],
 )
 def test_a_bad_line_is_told(tmp_path: Path, second: str, message: str) -> None:
@@ -112,7 +113,7 @@ def test_wrong_arguments_are_told(tmp_path: Path) -> None:
         GSM8KEnv(path=FIXTURE, dataset="openai/gsm8k")
     with pytest.raises(UsageError, match="no such file"):
         GSM8KEnv(path=tmp_path / "none.jsonl")
-    with pytest.raises(UsageError, match=r"holds no \.jsonl file"):
+    with pytest.raises(UsageError, match=r"holds no \.jsonl or \.parquet file"):
         GSM8KEnv(path=tmp_path)
 
 

@@ -6,7 +6,8 @@ register(
     "grpo_gym/Arithmetic-v0",
     "grpo_envs.math.arithmetic:ArithmeticEnv",
     verifier="verifiers.math",
-    source="procedural, levels 1 to 5",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
     summary="Compute a small expression and box the result.",
 )
 register(
@@ -15,21 +16,55 @@ register(
     turns="1-4",
     tools=("calculator",),
     verifier="verifiers.math",
-    source="procedural, levels 1 to 5",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
     summary="Compute an expression with a calculator at hand and box the result.",
 )
 register(
     "grpo_gym/Copy-v0",
     "grpo_gym.testing.copy:CopyEnv",
     verifier="exact match",
-    source="procedural",
+    source="procedural, from a list of `words`",
+    licence="Apache-2.0",
     summary="Say the word that was asked for; learnt in seconds.",
 )
-
 register(
     "grpo_gym/GSM8K-v0",
     "grpo_envs.math.gsm8k:GSM8KEnv",
     verifier="verifiers.math",
-    source="JSONL files, or a Hugging Face data set",
+    source="files in the published form, or `openai/gsm8k` on the hub",
+    licence="MIT",
     summary="Solve a grade-school word problem and box the answer.",
+)
+register(
+    "grpo_gym/Countdown-v0",
+    "grpo_envs.math.countdown:CountdownEnv",
+    verifier="expression parser, exact",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
+    summary="Reach a target with the given numbers and the four operations.",
+)
+register(
+    "grpo_gym/MATH-v0",
+    "grpo_envs.math.hendrycks:MATHEnv",
+    verifier="verifiers.math",
+    source="files in the published form, or a data set on the hub",
+    licence="MIT",
+    summary="Solve a competition problem of MATH and box the answer.",
+)
+register(
+    "grpo_gym/Competition-v0",
+    "grpo_envs.math.competition:CompetitionEnv",
+    verifier="verifiers.math",
+    source="any file or data set of problems with whole-number answers",
+    licence="yours",
+    summary="Solve a competition problem whose answer is a whole number, as in the AIME.",
+)
+register(
+    "grpo_gym/MathDataset-v0",
+    "grpo_envs.math.dataset:MathDatasetEnv",
+    verifier="verifiers.math",
+    source="any file or data set of problems and final answers, with a map of `columns`",
+    licence="yours",
+    summary="Solve a problem of your own data set and box the answer.",
 )

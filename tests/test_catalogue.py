@@ -1,0 +1,72 @@
+"""The catalogue of environments: complete, up to date, and the same whatever is installed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_envs import catalogue
+from grpo_envs.catalogue import conversation, own_rows, readme, sample_arguments
+from grpo_gym.errors import UsageError
+
+README = Path(__file__).parent.parent / "envs" / "README.md"
+
+
+@pytest.mark.skipif(not README.is_file(), reason="a built package has no envs/README.md")
+def test_the_readme_is_up_to_date() -> None:
+    written = README.read_text(encoding="utf-8")
+    assert readme(written) == written, "python -m grpo_envs envs/README.md"
+
+
+def test_every_environment_has_a_row_and_a_sample() -> None:
+    page = readme(README.read_text(encoding="utf-8") if README.is_file() else "")
+    for row in own_rows():
+        assert f"| `{row.id}` | {row.turns} |" in page
+        assert page.count(f"\n### `{row.id}`\n\n{row.summary}") == 1
+        assert row.licence
+        assert row.source
+        assert row.verifier
+        assert row.summary.endswith(".")
+
+
+def test_a_conversation_ends_with_what_it_earned() -> None:
+    assert conversation("grpo_gym/Copy-v0").splitlines()[-2:] == [
+        f"[assistant] {conversation('grpo_gym/Copy-v0').splitlines()[0].split()[-1]}",
+        "(reward 1, success)",
+    ]
+
+
+def test_the_sample_of_an_environment_that_cannot_be_made_here_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = readme()
+
+    def make(id: str, **kwargs: Any) -> Any:
+        raise UsageError("not installed")
+
+    monkeypatch.setattr(catalogue, "make", make)
+    with pytest.raises(UsageError, match="not installed"):
+        readme(before)
+    rows = [replace(row, extra="games") for row in own_rows()]
+    monkeypatch.setattr(catalogue, "own_rows", lambda: rows)
+    kept = readme(before)
+    assert kept.count("````text") == before.count("````text")
+    needs = " Needs `pip install 'grpo-gym[games]'`."
+    assert kept.replace(needs, "") == before.replace(needs, "")
+    assert "````text" not in readme("")
+
+
+def test_a_sample_file_is_given_as_the_path() -> None:
+    assert sample_arguments("grpo_gym/Copy-v0") == {}
+    assert sample_arguments("grpo_gym/GSM8K-v0")["path"].is_file()
+
+
+def test_the_page_is_written_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    command = [sys.executable, "-m", "grpo_envs"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    subprocess.run([*command, str(path)], check=True)
+    assert path.read_text(encoding="utf-8").splitlines()[0] == printed.splitlines()[0]

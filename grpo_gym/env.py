@@ -24,6 +24,11 @@ class Reply:
     reward: float = 0.0
     components: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def scored(cls, observation: Observation, score: Score) -> "Reply":
+        """An observation with the verdict on this turn, as a rubric for each turn gives it."""
+        return cls(observation, score.value, dict(score.components))
+
 
 class TextEnv(gymnasium.Env[Observation, str], ABC):
     """A task in text: the observations are chat messages, the actions are the assistant's text.

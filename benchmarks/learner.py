@@ -28,6 +28,7 @@ CASES: dict[str, dict[str, int]] = {
     "prompt 34, completion 32": {"prompt": 34, "completion": 32, "groups": 8},
     "prompt 258, completion 32": {"prompt": 258, "completion": 32, "groups": 8},
     "prompt 32, completion 128": {"prompt": 32, "completion": 128, "groups": 4},
+    "prompt 64, long tail to 512": {"prompt": 64, "completion": 512, "groups": 4, "tail": 1},
     "vocabulary 32768": {"prompt": 34, "completion": 32, "groups": 8, "vocabulary": 32_768},
 }
 GROUP_SIZE = 8
@@ -42,7 +43,7 @@ def model(vocabulary: int) -> Any:
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=1,
@@ -52,17 +53,21 @@ def model(vocabulary: int) -> Any:
     return AutoModelForCausalLM.from_config(config)
 
 
-def rows(prompt: int, completion: int, groups: int, vocabulary: int) -> Rows:
-    """Prompts and completions of varying length: from half the given to the whole."""
+def rows(prompt: int, completion: int, groups: int, vocabulary: int, tail: bool) -> Rows:
+    """Prompts and completions of varying length: from half the given to the whole.
+
+    With a tail, most completions are short: lengths are exponential with mean a sixth of the given.
+    """
     rng = np.random.default_rng(0)
     prompts, tokens = [], []
     for _ in range(groups):
         ids = rng.integers(2, vocabulary, rng.integers(prompt // 2, prompt + 1))
         for _ in range(GROUP_SIZE):
             prompts.append(ids)
-            tokens.append(
-                rng.integers(2, vocabulary, rng.integers(completion // 2, completion + 1))
-            )
+            length = rng.integers(completion // 2, completion + 1)
+            if tail:
+                length = min(completion, 1 + int(rng.exponential(completion / 6)))
+            tokens.append(rng.integers(2, vocabulary, length))
     return pack(prompts, tokens, [np.ones(len(row), np.bool_) for row in tokens])
 
 
@@ -78,7 +83,7 @@ def shared_case(name: str) -> dict[str, Callable[[], None]]:
     case = CASES[name]
     vocabulary = case.get("vocabulary", 400)
     scorer = Scorer(model(vocabulary))
-    batch = rows(case["prompt"], case["completion"], case["groups"], vocabulary)
+    batch = rows(case["prompt"], case["completion"], case["groups"], vocabulary, "tail" in case)
 
     def run(share: bool | None) -> None:
         if share is None:

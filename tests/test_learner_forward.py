@@ -9,8 +9,8 @@ import torch
 
 from grpo_gym.errors import UsageError
 from grpo_gym.learner.forward import Scorer
-from grpo_gym.learner.logprobs import TokenScores
 from grpo_gym.learner.rows import Rows, pack
+from grpo_gym.learner.scores import TokenScores
 from tests.learner_batches import make_batch, plain_logprobs
 from tests.models import tiny_model
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from grpo_gym.learner.logprobs import TokenScores, token_logprobs
+from grpo_gym.learner.logprobs import token_logprobs
+from grpo_gym.learner.scores import TokenScores
 
 
 def inputs(

@@ -11,10 +11,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_gym.errors import UsageError
 from grpo_gym.learner.hidden import Place, plain_hidden, shared_hidden
-from grpo_gym.learner.logprobs import TokenScores, token_logprobs
+from grpo_gym.learner.logprobs import token_logprobs
 from grpo_gym.learner.own_logits import own_scores
 from grpo_gym.learner.probes import head, head_is_linear, sharing_is_exact
 from grpo_gym.learner.rows import Rows
+from grpo_gym.learner.scores import TokenScores
 
 
 class Scorer(nn.Module):

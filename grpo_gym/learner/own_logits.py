@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from grpo_gym.learner.hidden import Place, join, whole_rows
-from grpo_gym.learner.logprobs import TokenScores
 from grpo_gym.learner.rows import Rows
+from grpo_gym.learner.scores import TokenScores
 
 MOST_LOGITS = 2**25
 """Most logits at once (one row is always run whole)."""

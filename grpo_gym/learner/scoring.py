@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from grpo_gym.learner.batching import micro_batches, parts
 from grpo_gym.learner.forward import Scorer
-from grpo_gym.learner.logprobs import TokenScores
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.rows import pack
+from grpo_gym.learner.scores import TokenScores
 from grpo_gym.types import Batch, FloatArray, IntArray
 
 

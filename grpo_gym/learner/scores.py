@@ -1,0 +1,50 @@
+"""What a policy says about tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What a policy says about chosen tokens.
+
+    Attributes:
+        logprobs: (N,) log-probability of each target.
+        entropy: (N,) entropy in nats of the whole distribution; None if it was not asked for.
+        top_logprobs: (N, K) log-probabilities of given tokens, without gradient; None if none were
+            given.
+        values: (N,) what a critic expects; None if there is no critic.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor | None = None
+    top_logprobs: Tensor | None = None
+    values: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "TokenScores":
+        """Scores with every tensor changed."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed: dict[str, Any] = {n: None if v is None else change(v) for n, v in found.items()}
+        return TokenScores(**changed)
+
+    def widen(self, width: int) -> "TokenScores":
+        """Scores of (b, T) as (b, width), padded with 0 on the right."""
+
+        def pad(values: Tensor) -> Tensor:
+            out = values.new_zeros(len(values), width - values.shape[1], *values.shape[2:])
+            return torch.cat([values, out], 1)
+
+        return self if self.logprobs.shape[1] == width else self.map(pad)
+
+    @classmethod
+    def join(cls, parts: Sequence["TokenScores"]) -> "TokenScores":
+        """The scores of all parts, in order; all have the same tensors."""
+        found = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
+        joined: dict[str, Any] = {
+            n: None if v[0] is None else torch.cat(v) for n, v in found.items()
+        }
+        return cls(**joined)

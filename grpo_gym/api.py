@@ -285,9 +285,13 @@ def _check_writable(path: str | None) -> None:
     """Refuse at once a file that could not be written in the end."""
     if path is None:
         return
-    if Path(path).is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder")
-    if not Path(path).parent.is_dir():
-        raise UsageError(f"cannot write {path}: there is no folder {Path(path).parent}")
-    if not os.access(Path(path).parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: the folder {Path(path).parent} is read-only")
+    folder = Path(path).parent
+    try:
+        if Path(path).is_dir():
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if not folder.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {path}: the folder {folder} is read-only")

@@ -80,7 +80,11 @@ def _is_folder(source: str | Path) -> bool:
     """Whether it is a folder; what can only be one and is none is refused at once."""
     path = Path(source)
     looks_local = isinstance(source, Path) or source.startswith((".", "/", "~"))
-    if path.is_dir():
+    try:
+        found = path.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"model folder {source} cannot be read: {error.strerror}") from error
+    if found:
         if not (path / "config.json").is_file():
             raise UsageError(f"model folder {source} has no config.json: is it a saved model?")
         return True

@@ -96,11 +96,15 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
         yield folder
         return
     folder = Path(config.run_dir) if config.run_dir is not None else _new_name(config)
-    if folder.is_dir() and any(folder.iterdir()):
+    try:
+        taken = folder.is_dir() and any(folder.iterdir())
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise _cannot_write(folder, error) from error
+    if taken:
         raise UsageError(
             f"the run folder {folder} is not empty: resume the run in it, or choose another run_dir"
         )
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         _try_writing(folder)
         yield folder
@@ -160,10 +164,14 @@ def _try_writing(folder: Path) -> None:
         probe.write_text("", encoding="utf-8")
         probe.unlink()
     except (OSError, ValueError) as error:  # a path with a null character is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"the run folder {folder} cannot be written: {reason}; choose another run_dir"
-        ) from error
+        raise _cannot_write(folder, error) from error
+
+
+def _cannot_write(folder: Path, error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(
+        f"the run folder {folder} cannot be written: {reason}; choose another run_dir"
+    )
 
 
 def _clear(folder: Path, made: list[Path]) -> None:

@@ -152,6 +152,7 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
     "missing model folder": ({"model": "./gone"}, "there is no model folder ./gone"),
     "missing absolute model folder": ({"model": "/gone/model"}, "there is no model folder /gone"),
     "path that cannot be a hub id": ({"model": "a/b/c"}, "there is no model folder a/b/c"),
+    "model of a name that cannot be": ({"model": "x" * 300}, "cannot be read: File name too long"),
     "model that is a file": ({"model": "file"}, "there is no model folder file"),
     "model folder without a model": ({"model": "void"}, "model folder void has no config.json"),
     "model on a hub out of reach": (
@@ -229,6 +230,7 @@ EVALUATION: dict[str, tuple[dict[str, Any], str]] = {
     "result that is a folder": ({"out": "void"}, "cannot write void: it is a folder"),
     "result in no folder": ({"out": "gone/x.json"}, "cannot write gone/x.json: there is no folder"),
     "rollouts below a file": ({"rollouts": "file/x"}, "cannot write file/x: there is no folder"),
+    "result of a name that cannot be": ({"out": "x" * 300}, "File name too long"),
     "missing model": ({"model": "./gone"}, "there is no model folder ./gone"),
 }
 

@@ -336,6 +336,23 @@ def test_a_state_of_another_agent_or_model_is_a_usage_error() -> None:
         learner.restore(weights, {"version": 3})
 
 
+def test_moments_of_another_shape_are_a_usage_error() -> None:
+    learner = Learner(tiny_model(), GRPO)
+    train(learner, make_batch())
+    state = learner.optimiser_state()
+    state["optimiser"]["state"][0]["exp_avg"] = torch.zeros(2, 3)
+    with pytest.raises(UsageError, match=r"exp_avg is \(2, 3\)"):
+        Learner(tiny_model(), GRPO).restore(learner.state(), state)
+
+
+def test_a_resumed_run_takes_its_settings_from_the_options() -> None:
+    first = Learner(tiny_model(), GRPO, OptimiserOptions(learning_rate=1e-3))
+    train(first, make_batch())
+    second = Learner(tiny_model(), GRPO, OptimiserOptions(learning_rate=1e-4))
+    second.restore(first.state(), first.optimiser_state())
+    assert train(second, make_batch())["learning_rate"] == 1e-4
+
+
 def test_logprobs_of_sequences_are_those_of_the_model() -> None:
     learner = Learner(tiny_model(), GRPO, OptimiserOptions(tokens_per_micro_batch=12))
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner.batching import parts, shuffled
 from grpo_gym.learner.forward import Scorer
 from grpo_gym.learner.meters import Meters
-from grpo_gym.learner.optimiser import adamw, master, set_rates
+from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.scoring import BatchScorer
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
@@ -170,7 +170,7 @@ class Learner:
             self.model.load_state_dict(weights)
             if self.scorer.critic is not None:
                 self.scorer.critic.load_state_dict(state["critic"])
-            self._optimiser.load_state_dict(state["optimiser"])
+            load_optimiser(self._optimiser, state["optimiser"])
             self.version, self.steps = int(state["version"]), int(state["steps"])
             self._bad_steps = int(state["bad_steps"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,5 +1,6 @@
 """AdamW with a learning rate that is a function of the step."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -48,6 +49,24 @@ def adamw(scorer: Scorer, options: OptimiserOptions) -> torch.optim.Optimizer:
         eps=options.eps,
         fused=True,
     )
+
+
+def load_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Take the moments of a saved state; the settings stay those of the options.
+
+    Raises:
+        ValueError: The state is of other parameters.
+    """
+    own = [{k: v for k, v in group.items() if k != "params"} for group in optimiser.param_groups]
+    optimiser.load_state_dict(dict(state))
+    for group, settings in zip(optimiser.param_groups, own, strict=True):
+        group.update(settings)
+    for parameter, moments in optimiser.state.items():
+        for name, value in moments.items():
+            if name != "step" and value.shape != parameter.shape:
+                raise ValueError(
+                    f"{name} is {tuple(value.shape)} for a parameter of {tuple(parameter.shape)}"
+                )
 
 
 def set_rates(optimiser: torch.optim.Optimizer, scale: float) -> float:

@@ -26,10 +26,10 @@ class Progress:
 
     Args:
         console: where to; None shows nothing.
-        steps: of the run.
+        steps: of the run; 0 for an evaluation alone.
     """
 
-    def __init__(self, console: Console | None, steps: int) -> None:
+    def __init__(self, console: Console | None, steps: int = 0) -> None:
         self._console = console
         self._steps = steps
         self._last_line = -_LINE_EVERY_S
@@ -44,7 +44,7 @@ class Progress:
                 console=console,
                 transient=True,
             )
-            self._train = self._bar.add_task("training", total=steps, note="")
+            self._train = self._bar.add_task("training", total=steps, note="", visible=steps > 0)
             self._within = self._bar.add_task("rollouts", total=1, note="")
 
     def __enter__(self) -> Self:

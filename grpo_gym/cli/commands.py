@@ -18,9 +18,9 @@ from grpo_gym.errors import UsageError
 def train(words: list[str], output: Output) -> int:
     """Train a model on an environment."""
     config = parse_config(TrainConfig, words, "train")
-    from grpo_gym.api import run_training
     from grpo_gym.evaluation import print_table
     from grpo_gym.interrupts import Interrupted
+    from grpo_gym.jobs import run_training
     from grpo_gym.runs import saved_config
     from grpo_gym.session import EnvironmentFailure
     from grpo_gym.sync import SyncError
@@ -51,8 +51,8 @@ def train(words: list[str], output: Output) -> int:
 def evaluate(words: list[str], output: Output) -> int:
     """Estimate pass@k of a model on an environment."""
     config = parse_config(EvalConfig, words, "eval")
-    from grpo_gym.api import run_evaluate
     from grpo_gym.evaluation import print_table
+    from grpo_gym.jobs import run_evaluate
     from grpo_gym.session import EnvironmentFailure
 
     try:
@@ -70,8 +70,8 @@ def evaluate(words: list[str], output: Output) -> int:
 def rollout(words: list[str], output: Output) -> int:
     """Play episodes and show the conversations."""
     config = parse_config(RolloutConfig, words, "rollout")
-    from grpo_gym.api import run_rollouts
     from grpo_gym.conversation import show
+    from grpo_gym.jobs import run_rollouts
     from grpo_gym.session import EnvironmentFailure
 
     try:

@@ -1,0 +1,184 @@
+"""The three things one does, as a config says: train, evaluate, play."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+
+from grpo_gym.agent import Agent
+from grpo_gym.collector import Collector, collector_settings
+from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
+from grpo_gym.curriculum import TaskStream
+from grpo_gym.engines.hf import HFEngine
+from grpo_gym.errors import UsageError
+from grpo_gym.evaluation import Evaluation, run_evaluation
+from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.monitor import write_atomically, write_rollouts
+from grpo_gym.objectives.penalties import KL
+from grpo_gym.policy import TINY, Policy, load_policy
+from grpo_gym.progress import Progress
+from grpo_gym.registry import make, make_agent
+from grpo_gym.runs import Run, open_run, save_config
+from grpo_gym.trainer import Trainer
+from grpo_gym.types import Group
+
+MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
+
+# Tasks of an endless environment that are played when no number is given.
+_ENDLESS_TASKS = 200
+
+
+def run_training(
+    config: TrainConfig,
+    console: Console | None = None,
+    rule: Agent | None = None,
+    env: MakeEnv | None = None,
+) -> Run:
+    """Train as a config says; `rule` and `env` stand in for what its names cannot express."""
+    config = _resolved(config)
+    options = _optimiser_options(config)
+    agent = _agent(config, rule)
+    make_env = env or _env_maker(config)
+    with open_run(config) as folder:
+        make_env().close()
+        policy = load_policy(config.model)
+        learner = Learner(policy.model, agent, options)
+        engine = HFEngine(learner.model, policy.tokenizer, max_lanes=config.max_lanes)
+        engine.version = learner.version
+        progress = Progress(console, config.steps)
+        trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
+        if config.resume:
+            trainer.resume()
+        save_config(config, agent, folder)
+        return trainer.run()
+
+
+def run_evaluate(
+    config: EvalConfig,
+    console: Console | None = None,
+    env: MakeEnv | None = None,
+) -> Evaluation:
+    """Evaluate as a config says."""
+    for path in (config.out, config.rollouts):
+        _check_writable(path)
+    make_env = env or _env_maker(config)
+    stream = _evaluation_stream(config, make_env)
+    tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
+    collector = _collector(config, make_env, load_policy(config.model), config.n)
+    try:
+        with Progress(console) as progress:
+            evaluation, groups = run_evaluation(
+                config.env,
+                collector,
+                tasks,
+                n=config.n,
+                k=config.k,
+                seed=config.seed,
+                progress=progress.evaluation,
+            )
+    finally:
+        collector.close()
+    if config.out is not None:
+        write_atomically(Path(config.out), evaluation.to_json() + "\n")
+    if config.rollouts is not None:
+        write_rollouts(Path(config.rollouts), groups)
+    return evaluation
+
+
+def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
+    """Play episodes, one of each task, as a config says."""
+    make_env = _env_maker(config)
+    stream = _evaluation_stream(config, make_env)
+    collector = _collector(config, make_env, load_policy(config.model), 1)
+    try:
+        return collector.collect(stream.finite(config.episodes), config.seed).groups
+    finally:
+        collector.close()
+
+
+def _collector(
+    config: EvalConfig | RolloutConfig,
+    make_env: MakeEnv,
+    policy: Policy,
+    copies: int,
+) -> Collector:
+    engine = HFEngine(policy.model, policy.tokenizer, max_lanes=config.max_lanes)
+    sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
+    return Collector(make_env, engine, policy.renderer, sampling, options)
+
+
+def _agent(config: TrainConfig, rule: Agent | None) -> Agent:
+    """The agent of a config, checked against the rest of it."""
+    if rule is None and config.agent.startswith("Agent("):
+        raise UsageError("the run was made with an Agent that has no name: give agent= again")
+    agent = rule or make_agent(
+        config.agent, **parse_arguments(config.agent_arg, f"agent argument of {config.agent}")
+    )
+    if config.kl:
+        agent = replace(agent, penalties=(*agent.penalties, KL(config.kl, config.kl_kind)))
+    agent.check(config.group_size)
+    if agent.needs.critic:
+        raise UsageError(f"agent {config.agent} needs a critic, and a run here trains none")
+    return agent
+
+
+def _env_maker(config: TaskOptions) -> MakeEnv:
+    if "<" in config.env:  # as in module:<lambda>
+        raise UsageError("the run was made with an environment that has no name: give env= again")
+    arguments = parse_arguments(config.env_arg, f"argument of {config.env}")
+    return lambda: make(config.env, **arguments)
+
+
+def _evaluation_stream(config: EvalConfig | RolloutConfig, make_env: MakeEnv) -> TaskStream:
+    env = make_env()
+    try:
+        return TaskStream.evaluation(env, config.seed, config.split)
+    finally:
+        env.close()
+
+
+def _resolved(config: TrainConfig) -> TrainConfig:
+    rate = config.learning_rate
+    if rate is None:
+        rate = 1.5e-4 if config.model == TINY else 1e-6
+    return replace(config, learning_rate=rate)
+
+
+def _optimiser_options(config: TrainConfig) -> OptimiserOptions:
+    assert config.learning_rate is not None
+    return OptimiserOptions(
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        schedule=config.schedule,
+        warmup_steps=config.warmup_steps,
+        total_steps=config.steps * config.epochs * config.mini_batches,
+        max_grad_norm=config.max_grad_norm,
+        epochs=config.epochs,
+        mini_batches=config.mini_batches,
+        tokens_per_micro_batch=config.tokens_per_micro_batch,
+        temperature=config.temperature,
+        precision=config.precision,
+        gradient_checkpointing=config.gradient_checkpointing,
+        max_bad_steps=config.max_bad_steps,
+        seed=config.seed,
+    )
+
+
+def _check_writable(path: str | None) -> None:
+    """Refuse at once a file that could not be written in the end."""
+    if path is None:
+        return
+    folder = Path(path).parent
+    try:
+        if Path(path).is_dir():
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if not folder.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {path}: the folder {folder} is read-only")

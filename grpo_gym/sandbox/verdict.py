@@ -16,8 +16,8 @@ class Verdict:
         passed: for each test, whether it passed; a test that was not reached did not.
         message: what the first failing test raised, or why the tests did not end; "" on success.
         first_failure: index of the first test that failed; None on success, or if none was run.
-        usable: False where the tests' own setup failed, or a supervisor was lost: this says nothing about
-            the program.
+        usable: False where this says nothing about the program: the tests' own setup failed, a test would
+            hand over what is no data, or the supervisor was lost.
         program: what became of the program's process, with its output.
     """
 
@@ -43,10 +43,13 @@ def read_verdict(
         if line.get("passed") is False and not message:
             message = str(line.get("message", "")) or "failed"
     done = bool(lines) and lines[-1].get("done") is True
-    unusable = program.status == "lost" or any(line.get("test") == -1 for line in lines)
+    unusable = program.status == "lost" or any(line.get("unusable") for line in lines)
     if not done and not message:
         message = ending(program)
-    success = done and all(passed) and count > 0
+    unfit = str(lines[-1].get("unfit", "")) if lines else ""
+    if unfit:
+        unusable, message = True, unfit
+    success = done and not unfit and all(passed) and count > 0
     failure = passed.index(False) if not all(passed) else None
     return Verdict(success, tuple(passed), message, failure, not unusable, program)
 

@@ -59,19 +59,21 @@ def set_limits(limits: dict[str, Any]) -> None:
     limit(resource.RLIMIT_AS, limits["memory_mb"] * MEBIBYTE)
 
 
-def confine(host: Host, limits: dict[str, Any], folder: Path, uid: int) -> None:
+def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -> None:
     """Make this process, and all that it starts, unable to harm.
 
     Raises:
         OSError: A step was refused; the program must not run then.
     """
     os.environ.clear()
-    os.environ.update(ENVIRONMENT, HOME=str(folder), TMPDIR=str(folder))
+    os.environ.update(ENVIRONMENT)
+    if folder:
+        os.environ.update(HOME=str(folder), TMPDIR=str(folder))
     os.umask(0o077)
     set_limits(limits)
     if host.abi:
-        own = (folder, landlock.write_rights(host.abi))
-        landlock.restrict(host.abi, [*host.rules, own], signals=True)
+        own = [(folder, landlock.write_rights(host.abi))] if folder else []
+        landlock.restrict(host.abi, [*host.rules, *own], signals=True)
     identity.drop(uid, host.capabilities)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)

@@ -27,12 +27,11 @@ def answer_calls(fd: int, source: str) -> NoReturn:
     except BaseException as error:
         program.report(error)
         program.leave(1)
-    answers = Answers(names)
     try:
-        while True:
-            wire.send(fd, answers.to(wire.receive(fd)))
+        Answers(fd, names).until_reply()
     except wire.Closed:
-        program.leave(0)
+        pass
+    program.leave(0)
 
 
 def judge(fd: int, target: int, work: dict[str, Any]) -> NoReturn:
@@ -55,7 +54,8 @@ def judge(fd: int, target: int, work: dict[str, Any]) -> NoReturn:
         for name in work["entry_points"]:
             scope[name] = link.look_up(name)
     except BaseException as error:
-        say(test=-1, passed=False, message=describe(error))
+        # A setup that fails without having asked the program for anything is no fault of the program.
+        say(test=-1, passed=False, message=describe(error), unusable=not link.asked)
         os._exit(0)
     for number, test in enumerate(work["tests"]):
         try:
@@ -64,7 +64,7 @@ def judge(fd: int, target: int, work: dict[str, Any]) -> NoReturn:
             say(test=number, passed=False, message=describe(error))
         else:
             say(test=number, passed=True)
-    say(done=not link.broken)
+    say(done=not link.broken, unfit=link.unfit)
     os._exit(0)
 
 

@@ -56,6 +56,8 @@ def encode(value: Any, handle: Callable[[Any], Any] | None = None, depth: int = 
             return [tag, [inner(part) for part in value]]
     if isinstance(value, dict):
         return ["d", [[inner(key), inner(part)] for key, part in value.items()]]
+    if isinstance(value, type) and value in TYPES.values():
+        return ["ty", value.__name__]
     if isinstance(value, range):
         return ["ra", [inner(part) for part in (value.start, value.stop, value.step)]]
     for kind, tag in AS_TEXT.items():
@@ -98,11 +100,13 @@ def decode(data: Any, handle: Callable[[Any], Any] | None = None, depth: int = 0
             return bytes.fromhex(content)
         if tag == "ba":
             return bytearray.fromhex(content)
+        if tag == "ty":
+            return TYPES[content]
         if tag in READ:
             return READ[tag](content)
         if tag == "r" and handle is not None:
             return handle(content)
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise NotPlain(f"no {tag}: {error}") from error
     raise NotPlain(f"no value of kind {tag[:10]!r}")
 
@@ -124,6 +128,10 @@ AS_TEXT: dict[Any, str] = {
     datetime.datetime: "dt",
     datetime.date: "da",
     datetime.time: "ti",
+}
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None))
 }
 READ: dict[str, Any] = {
     "D": Decimal,

@@ -1,7 +1,7 @@
 """Calls from the tests to the program: requests, answers, and proxies for objects that are no data."""
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import plain, wire
@@ -14,11 +14,25 @@ class ProgramError(Exception):
 
 
 class Answers:
-    """The program's side: does what the tests ask for, and keeps the objects that they hold handles to."""
+    """The program's side: does what the tests ask for, and keeps the objects that they hold handles to.
 
-    def __init__(self, names: dict[str, Any]) -> None:
+    Args:
+        fd: connection to the tests.
+        names: the program's names.
+    """
+
+    def __init__(self, fd: int, names: dict[str, Any]) -> None:
+        self.fd = fd
         self.names = names
         self.objects: list[Any] = []
+
+    def until_reply(self) -> dict[str, Any]:
+        """Answer requests until a message comes that is none: the reply to a call back."""
+        while True:
+            message = wire.receive(self.fd)
+            if "verb" not in message:
+                return dict(message)
+            wire.send(self.fd, self.answer(message))
 
     def handle(self, value: Any) -> int:
         """A number for an object that stays here."""
@@ -27,26 +41,43 @@ class Answers:
         self.objects.append(value)
         return len(self.objects) - 1
 
-    def to(self, request: Any) -> dict[str, Any]:
+    def find(self, number: int) -> Any:
+        """The object of a number; a negative one is a function of the tests."""
+        return self.objects[number] if number >= 0 else self.call_back(number)
+
+    def call_back(self, number: int) -> Callable[..., Any]:
+        """A function that calls one of the tests'."""
+
+        def function(*arguments: Any, **keywords: Any) -> Any:
+            parts = [plain.encode(part, self.handle) for part in arguments]
+            named = {name: plain.encode(part, self.handle) for name, part in keywords.items()}
+            wire.send(self.fd, {"back": number, "arguments": parts, "keywords": named})
+            reply = self.until_reply()
+            if "error" in reply:
+                raise exception(reply["error"], reply["message"])
+            return plain.decode(reply["value"], self.find)
+
+        return function
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request: a value, or the exception that came instead."""
         try:
-            arguments = [plain.decode(part, self.objects.__getitem__) for part in request["arguments"]]
+            arguments = [plain.decode(part, self.find) for part in request["arguments"]]
             keywords = {
-                name: plain.decode(part, self.objects.__getitem__)
-                for name, part in request.get("keywords", {}).items()
+                name: plain.decode(part, self.find) for name, part in request["keywords"].items()
             }
             result = self.perform(request["verb"], arguments, keywords)
             answer = {"value": plain.encode(result, self.handle)}
             if request["verb"] == "call" and result is None:
-                answer["after"] = [
-                    plain.encode(part, self.handle)
-                    if isinstance(part, (list, dict, set, bytearray))
-                    else None
-                    for part in arguments[1:]
-                ]
+                answer["after"] = [self.content(part) for part in arguments[1:]]
             return answer
         except Exception as error:
-            return {"error": type(error).__name__, "message": str(error)[:1000]}
+            return failure(error)
+
+    def content(self, argument: Any) -> Any:
+        """What a mutable argument holds now; None for any other."""
+        mutable = isinstance(argument, (list, dict, set, bytearray))
+        return plain.encode(argument, self.handle) if mutable else None
 
     def perform(self, verb: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """Do one thing with a name or with an object that was handed out."""
@@ -72,11 +103,20 @@ class Answers:
 
 
 class Link:
-    """The tests' side of the connection."""
+    """The tests' side of the connection.
+
+    Attributes:
+        asked: something was asked of the program.
+        broken: the program has ended, or sent what is no message: no test counts any more.
+        unfit: an argument that cannot be sent; the tests are not fit for this kind of judging.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.asked = False
         self.broken = False
+        self.unfit = ""
+        self.functions: list[Callable[..., Any]] = []
 
     def look_up(self, name: str) -> Any:
         """What the program calls `name`; raises NameError if it has no such name."""
@@ -93,12 +133,13 @@ class Link:
             plain.NotPlain: An argument cannot be sent, or the answer is no value.
             wire.Closed: The program has ended.
         """
-        request = {
-            "verb": verb,
-            "arguments": [plain.encode(part, identify) for part in arguments],
-            "keywords": {name: plain.encode(part, identify) for name, part in keywords.items()},
-        }
-        answer = self.exchange(request)
+        try:
+            parts = [plain.encode(part, self.identify) for part in arguments]
+            named = {name: plain.encode(part, self.identify) for name, part in keywords.items()}
+        except plain.NotPlain as error:
+            self.unfit = str(error)
+            raise
+        answer = self.exchange({"verb": verb, "arguments": parts, "keywords": named})
         if "error" in answer:
             raise exception(str(answer["error"]), str(answer.get("message", "")))
         value = plain.decode(answer.get("value"), self.proxy)
@@ -109,22 +150,61 @@ class Link:
         return value
 
     def exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer. Once that has failed, no test counts any more."""
+        """Send a request and wait for its answer; meanwhile the program may call the tests' functions."""
+        self.asked = True
         try:
             wire.send(self.fd, request)
-            answer = wire.receive(self.fd)
-            if isinstance(answer, dict):
-                return answer
-            raise wire.Closed
+            while True:
+                answer = wire.receive(self.fd)
+                if not isinstance(answer, dict):
+                    raise wire.Closed
+                if "back" not in answer:
+                    return answer
+                wire.send(self.fd, self.called_back(answer))
         except wire.Closed:
             self.broken = True
             raise
+
+    def called_back(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to the program's call of a function that it was given."""
+        try:
+            function = self.functions[-1 - int(request["back"])]
+            parts = [plain.decode(part, self.proxy) for part in list(request["arguments"])]
+            named = {
+                str(name): plain.decode(part, self.proxy)
+                for name, part in dict(request["keywords"]).items()
+            }
+            return {"value": plain.encode(function(*parts, **named), self.identify)}
+        except wire.Closed:
+            raise
+        except Exception as error:
+            return failure(error)
+
+    def identify(self, value: Any) -> int:
+        """The number of a proxy, or a negative one for a function of the tests.
+
+        Raises:
+            plain.NotPlain: It is neither, and cannot be sent.
+        """
+        if isinstance(value, Remote):
+            return number_of(value)
+        if isinstance(value, type) or not callable(value):
+            raise plain.NotPlain(f"a {type(value).__name__} cannot be handed to the program")
+        if len(self.functions) >= MOST_OBJECTS:
+            raise plain.NotPlain("too many functions")
+        self.functions.append(value)
+        return -len(self.functions)
 
     def proxy(self, number: Any) -> "Remote":
         """A proxy for the program's object of this number."""
         if not isinstance(number, int):
             raise plain.NotPlain("no handle")
         return Remote(self, number)
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """The answer that says what was raised."""
+    return {"error": type(error).__name__, "message": str(error)[:1000]}
 
 
 def exception(name: str, message: str) -> Exception:
@@ -147,13 +227,6 @@ def replace(argument: Any, after: Any) -> None:
     elif isinstance(argument, (dict, set)):
         argument.clear()
         argument.update(after)
-
-
-def identify(value: Any) -> int:
-    """The number of a proxy; what is neither data nor a proxy cannot be sent."""
-    if isinstance(value, Remote):
-        return number_of(value)
-    raise plain.NotPlain(f"a {type(value).__name__} cannot be handed to the program")
 
 
 def number_of(remote: "Remote") -> int:

@@ -5,6 +5,7 @@ memory. Started as `python -s -S -P -c "..." MODE PARENT CONFINEMENT PATH...`, s
 """
 
 import array
+import gc
 import os
 import signal
 import socket
@@ -74,6 +75,7 @@ def receive_fd(control: socket.socket) -> int | None:
 def serve(host: Host, control: socket.socket, parent: Path) -> None:
     """Fork a supervisor for every descriptor that comes, until the client has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()  # what is loaded stays in shared pages
     control.sendall(b"+")
     while (fd := receive_fd(control)) is not None:
         if os.fork() == 0:

@@ -78,11 +78,11 @@ def supervise(host: Host, source: int, target: int, parent: Path) -> None:
         landlock.restrict(host.abi, None, signals=True)
     request = wire.receive(source)
     uids = [identity.own_uid(2 * os.getpid() + side, host.alone) for side in (0, 1)]
-    folders = [scratch.make(parent, request["files"], uids[0]), scratch.make(parent, {}, uids[1])]
+    folder = scratch.make(parent, request["files"], uids[0])
     children: list[Child] = []
     try:
         try:
-            reply = play(host, request, source, folders, uids, children)
+            reply = play(host, request, source, folder, uids, children)
         except Refused as refusal:
             reply = {"refused": str(refusal)}
         finally:
@@ -91,15 +91,14 @@ def supervise(host: Host, source: int, target: int, parent: Path) -> None:
     except wire.Closed:
         pass  # nobody waits for the answer any more
     finally:
-        for folder in folders:
-            scratch.remove(folder)
+        scratch.remove(folder)
 
 
 def play(
     host: Host,
     request: dict[str, Any],
     source: int,
-    folders: list[Path],
+    folder: Path,
     uids: list[int],
     children: list[Child],
 ) -> dict[str, Any]:
@@ -118,15 +117,15 @@ def play(
         stdin = readable_file(request["stdin"])
         fds = (other.fileno(),) if request["judged"] else ()
         body = Body(("stdout", "stderr"), (stdin, *fds), program_body)
-        children.append(start(host, limits, folders[0], uids[0], body))
+        children.append(start(host, limits, folder, uids[0], body))
         os.close(stdin)
         if request["judged"]:
             tests = wire.receive(source)
             fds = (nothing.fileno(), link.fileno())
             body = Body(("verdict", "notes"), fds, lambda: judge.judge(3, 1, tests))
-            children.append(start(host, limits, folders[1], uids[1], body))
+            children.append(start(host, limits, None, uids[1], body))
     run = Run(limits, time.monotonic())
-    watch(run, children, source, folders[0])
+    watch(run, children, source, folder)
     end_all(host, children)
     for child in children:
         for name, fd in child.pipes.items():
@@ -152,8 +151,10 @@ def readable_file(text: str) -> int:
     return fd
 
 
-def start(host: Host, limits: dict[str, Any], folder: Path, uid: int, body: Body) -> Child:
-    """Fork a confined process; returns when its confinement is complete.
+def start(
+    host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body
+) -> Child:
+    """Fork a confined process; returns when its confinement is complete. Without a folder it cannot write.
 
     Raises:
         Refused: A step of the confinement failed.
@@ -182,11 +183,13 @@ def start(host: Host, limits: dict[str, Any], folder: Path, uid: int, body: Body
     return child
 
 
-def enter(host: Host, limits: dict[str, Any], folder: Path, uid: int, told: int) -> None:
+def enter(
+    host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int
+) -> None:
     """In the forked process: confine it and say so on `told`; exits if that fails."""
     try:
         os.setsid()
-        os.chdir(folder)
+        os.chdir(folder or "/")
         signal.signal(signal.SIGINT, signal.default_int_handler)
         confine(host, limits, folder, uid)
         program.forget()

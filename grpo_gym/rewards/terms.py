@@ -109,7 +109,11 @@ class LinearLength:
 
     def __call__(self, completion: str, reference: str = "") -> float:
         """Grade the length of `completion`."""
-        over = (self.measure(completion) - self.free) / (self.limit - self.free)
+        return self.at(self.measure(completion))
+
+    def at(self, length: int) -> float:
+        """The value at a length."""
+        over = (length - self.free) / (self.limit - self.free)
         return 1 - min(max(over, 0.0), 1.0)
 
 

@@ -19,6 +19,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from grpo_gym.testing.actions import JUNK, hacks
 from grpo_gym.testing.play import Episode, playing, transcript
+from grpo_gym.wrappers.base import attribute
 
 Make = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -27,6 +28,8 @@ def check_gymnasium(make: Make, seeds: Sequence[int]) -> None:
     """Gymnasium's own checker passes, its warnings taken as errors."""
     with warnings.catch_warnings(), playing(make) as env:
         warnings.simplefilter("error")
+        # A wrapped environment is to be checked as it is wrapped.
+        warnings.filterwarnings("ignore", ".*different from the unwrapped version")
         # The modes of rendering are tried on copies, which only a registered id can make.
         check_env(env, skip_render_check=env.spec is None)
 
@@ -68,7 +71,7 @@ def check_solution(make: Make, seeds: Sequence[int]) -> None:
     for seed in seeds:
         with playing(make) as env:
             episode = Episode(env, seed=seed)
-            best = float(getattr(env.unwrapped, "max_reward", 1.0))
+            best = float(attribute(env, "max_reward", 1.0))
             episode.play(_scripted(env, "solution"))
         what = f"the solution of task {episode.task_id!r}"
         _require(episode.terminated, f"{what} does not end the episode")
@@ -153,7 +156,7 @@ def _some_actions(make: Make, seed: int) -> list[Sequence[str]]:
 
 def _scripted(env: gymnasium.Env[Any, Any], name: str, *args: Any) -> tuple[str, ...]:
     """The actions that a hook names for the task in play."""
-    hook, task = getattr(env.unwrapped, name, None), getattr(env.unwrapped, "task", None)
+    hook, task = attribute(env, name), attribute(env, "task")
     if hook is None or task is None:
         raise unittest.SkipTest(f"the environment has no task, or no {name}(task)")
     return tuple(hook(task, *args))
@@ -162,7 +165,7 @@ def _scripted(env: gymnasium.Env[Any, Any], name: str, *args: Any) -> tuple[str,
 def _require_no_win(make: Make, seed: int, actions: Sequence[str]) -> None:
     with playing(make) as env:
         episode = Episode(env, seed=seed)
-        best = float(getattr(env.unwrapped, "max_reward", 1.0))
+        best = float(attribute(env, "max_reward", 1.0))
         episode.play(actions)
     won = episode.success is True or episode.reward >= best
     _require(not won, f"{actions[-1][:80]!r} wins task {episode.task_id!r}: {episode.last}")

@@ -105,8 +105,6 @@ class Lane:
             self.truncate(str(limit))
         elif answer.truncation is not None:
             self.truncate(answer.truncation)
-        elif limit in ("rollout_tokens", "context"):
-            self.truncate(limit)
         else:
             self._extend(completion, answer.messages)
 

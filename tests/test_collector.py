@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_envs.tools.calculator import CalculatorEnv
+from grpo_gym.answers import read_step
 from grpo_gym.curriculum import TaskSpec, TaskStream
 from grpo_gym.engines.base import Request
 from grpo_gym.engines.hf import HFEngine
@@ -288,6 +289,7 @@ def test_both_flags_at_once_mean_that_the_task_ended() -> None:
     assert rollout.terminated
     assert not rollout.truncated
     assert rollout.truncation is None
+    assert read_step(both).truncation is None
 
 
 def test_lone_surrogates_from_an_environment_do_no_harm() -> None:

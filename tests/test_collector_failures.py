@@ -99,6 +99,8 @@ def test_a_failing_step_loses_its_own_rollout(said: str) -> None:
         assert not rollout.truncated
         assert rollout.sampled_tokens == 2
         assert rollout.turns == ()
+        assert rollout.top_logprobs is not None
+        assert (rollout.top_logprobs < 0).all()
     assert all(r.reward == 1.0 and r.success for r in rollouts if r.error is None)
     assert rollout_metrics(collection.groups)["reward"] == 1.0
     assert Batch(collection.groups).padded("top_ids", 0).shape == (16, 2, 2)

@@ -66,6 +66,21 @@ def test_a_slow_environment_stalls_no_other(call: str) -> None:
     assert [group.task_id for group in collection.groups][3] == "seed-100"
 
 
+def test_an_environment_that_keeps_others_waiting_does_so_once() -> None:
+    """Were patience had anew whenever another lane is at its turn, 20 turns would cost 20 times 0.2 s."""
+    ended = threading.Event()
+
+    def step(env: Fake, action: str) -> Any:
+        if env.seed == 100:
+            assert ended.wait(20)
+        return turns(1 if env.seed == 100 else 20)(env, action)
+
+    play = collector(lambda: Fake(step), patience_s=0.2)
+    began = time.perf_counter()
+    assert play.collect(specs(2), 0, lambda *_: ended.set()).failures == 0
+    assert time.perf_counter() - began < 2
+
+
 def test_tokens_do_not_depend_on_how_slow_the_environments_are() -> None:
     def tokens(seconds: float) -> list[list[int]]:
         def step(env: Fake, action: str) -> Any:

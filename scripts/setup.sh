@@ -26,13 +26,16 @@ setup() {
     return
   fi
   echo "installing into .venv (a few minutes the first time)"
-  local options=()
+  local options=() configured
   if ! nvidia-smi >/dev/null 2>&1; then
-    # No GPU: known versions, and the CPU build of torch, from torch's own index unless pip has
-    # been told where to look.
+    # No GPU: known versions, and the CPU build of torch. It comes from torch's own index, unless
+    # pip has been told where to look for packages.
     options+=(--constraint constraints-cpu.txt)
-    if ! "${pip[@]}" config list | grep -qE 'find-links|index-url'; then
-      options+=(--extra-index-url https://download.pytorch.org/whl/cpu)
+    configured="$("${pip[@]}" config list)"
+    if [[ "$configured" != *find-links* && "$configured" != *index-url* ]]; then
+      "${pip[@]}" install --no-deps --retries 1 --constraint constraints-cpu.txt \
+        --index-url https://download.pytorch.org/whl/cpu torch ||
+        echo "the CPU build of torch is not to be had from its own index; trying the default one"
     fi
   fi
   "${pip[@]}" install "${options[@]}" --editable ".$extras"

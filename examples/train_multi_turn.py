@@ -1,6 +1,6 @@
 """Train a model to use a tool over several turns, and see it get better.
 
-python examples/train_multi_turn.py            # 40 steps of the tiny model, a few minutes
+python examples/train_multi_turn.py            # 40 steps of the tiny model, about a minute
 python examples/train_multi_turn.py --smoke    # 1 step, in seconds
 """
 

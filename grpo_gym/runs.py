@@ -95,16 +95,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
         _try_writing(folder)
         yield folder
         return
-    folder = Path(config.run_dir) if config.run_dir is not None else _new_name(config)
-    try:
-        taken = folder.is_dir() and any(folder.iterdir())
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-    except OSError as error:  # a name that is too long, a folder that may not be read
-        raise _cannot_write(folder, error) from error
-    if taken:
-        raise UsageError(
-            f"the run folder {folder} is not empty: resume the run in it, or choose another run_dir"
-        )
+    folder, made = _new_folder(config)
     try:
         _try_writing(folder)
         yield folder
@@ -156,14 +147,51 @@ def _check_same(before: TrainConfig, now: TrainConfig) -> None:
             )
 
 
+def _new_folder(config: TrainConfig) -> tuple[Path, list[Path]]:
+    """An empty folder, and those of it and its parents that had to be made, deepest first."""
+    if config.run_dir is None:
+        return _named_folder(config)
+    folder = Path(config.run_dir)
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir())
+    except (OSError, ValueError) as error:  # a null character in a path is a ValueError
+        raise _cannot_write(folder, error) from error
+    if taken:
+        raise UsageError(
+            f"the run folder {folder} is not empty: resume the run in it, or choose another run_dir"
+        )
+    return folder, made
+
+
+def _named_folder(config: TrainConfig) -> tuple[Path, list[Path]]:
+    """runs/ENV-AGENT-N with the first N that is free, even while other runs take theirs."""
+    env = re.sub(r"[^A-Za-z0-9]+", "-", config.env.rpartition("/")[2].removesuffix("-v0"))
+    agent = re.sub(r"[^A-Za-z0-9_]+", "-", config.agent.partition("(")[0])
+    runs = Path("runs")
+    made = [] if runs.exists() else [runs]
+    number = 0
+    while True:
+        number += 1
+        folder = runs / f"{env.strip('-')}-{agent}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder, [folder, *made]
+        except FileExistsError:
+            if not runs.is_dir():
+                raise _cannot_write(folder, NotADirectoryError(20, "Not a directory")) from None
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+
+
 def _try_writing(folder: Path) -> None:
-    """Make the folder, and be sure that a file can be written into it."""
+    """Be sure that a file can be written into the folder."""
     probe = folder / ".probe"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         probe.write_text("", encoding="utf-8")
         probe.unlink()
-    except (OSError, ValueError) as error:  # a path with a null character is a ValueError
+    except OSError as error:
         raise _cannot_write(folder, error) from error
 
 
@@ -184,13 +212,3 @@ def _clear(folder: Path, made: list[Path]) -> None:
     for path in made:
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
-
-
-def _new_name(config: TrainConfig) -> Path:
-    """runs/ENV-AGENT-N with the first N that is free."""
-    env = re.sub(r"[^A-Za-z0-9]+", "-", config.env.rpartition("/")[2].removesuffix("-v0"))
-    agent = re.sub(r"[^A-Za-z0-9_]+", "-", config.agent.partition("(")[0])
-    number = 1
-    while (folder := Path("runs") / f"{env.strip('-')}-{agent}-{number}").exists():
-        number += 1
-    return folder

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,3 +132,32 @@ def test_an_evaluation_that_cannot_be_read_is_as_if_it_were_not_there(
     evaluation_path(tmp_path, 0).write_text(text)
     (tmp_path / "eval-x.json").write_text(json.dumps({}))
     assert saved_evaluations(tmp_path) == {}
+
+
+def test_runs_that_start_at_once_get_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [open_run(TrainConfig()) for _ in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda run: run.__enter__(), runs))
+    assert {str(folder) for folder in folders} == {
+        f"runs/Arithmetic-grpo-{n + 1}" for n in range(24)
+    }
+
+
+def test_names_are_made_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(UsageError, match="cannot be written: Not a directory"):
+        open_run(TrainConfig()).__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    for folder in (tmp_path / "locked", tmp_path / "locked" / "run"):
+        with pytest.raises(UsageError, match="cannot be written: Permission denied"):
+            open_run(config(folder)).__enter__()

@@ -394,3 +394,42 @@ def test_an_interrupted_evaluation_is_made_again(tmp_path: Path) -> None:
     assert again.evaluations == whole.evaluations
     name = "eval-000002.json"
     assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [name for name in grpo_agents.AGENTS if name != "ppo"])
+def test_every_agent_trains(name: str, tmp_path: Path) -> None:
+    size = grpo_gym.make_agent(name).group_size or 4
+    run = train(
+        tmp_path / "run",
+        steps=2,
+        env=Talk,
+        agent=name,
+        group_size=size,
+        mini_batches=2,
+        epochs=2,
+        max_tokens=6,
+    )
+    rows = metrics(run.folder)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    assert any(row["grad_norm"] > 0 for row in rows)
+    assert not torch.equal(_embedding(run), _embedding_of("tiny"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "bf16"},
+        {"gradient_checkpointing": True},
+        {"tokens_per_micro_batch": 40},
+        {"max_lanes": 2},
+        {"rollout_tokens": 8, "max_tokens": 6},
+        {"stop": ("e", "a"), "top_k": 50, "top_p": 0.9, "min_p": 0.01},
+        {"schedule": "cosine", "max_grad_norm": math.inf},
+        {"max_tokens": 1},
+    ],
+    ids=str,
+)
+def test_every_option_trains(options: dict[str, Any], tmp_path: Path) -> None:
+    run = train(tmp_path / "run", **({"steps": 2, "env": Talk} | options))
+    assert all(math.isfinite(row["loss"]) for row in metrics(run.folder))

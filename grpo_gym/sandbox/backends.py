@@ -2,21 +2,17 @@
 
 import functools
 import os
-import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox.errors import SandboxError
-from grpo_gym.sandbox.server import Fresh, Server, Warm, base_python, command, home
-
-CONTAINER = "GRPO_GYM_CONTAINER"
-"""Environment variable: the container command, without the program, for example
-`docker run --rm -i --network none python:3.12-slim`."""
+from grpo_gym.sandbox.limits import Limits
+from grpo_gym.sandbox.server import Server, Warm
+from grpo_gym.sandbox.wrappers import CONTAINER, bubblewrap, container, sandlock
 
 
 def landlock(paths: Sequence[str]) -> Server:
@@ -31,8 +27,16 @@ def unsafe(paths: Sequence[str]) -> Server:
     return Warm("none", paths)
 
 
-MAKERS: dict[str, Callable[[Sequence[str]], Server]] = {"landlock": landlock, "unsafe": unsafe}
-SAFE = ("landlock",)
+MAKERS: dict[str, Callable[[Sequence[str]], Server]] = {
+    "landlock": landlock,
+    "bubblewrap": bubblewrap,
+    "sandlock": sandlock,
+    "container": container,
+    "unsafe": unsafe,
+}
+SAFE = ("landlock", "bubblewrap", "sandlock", "container")
+"""Back ends that confine, in the order in which "auto" tries them."""
+
 PROBE_S = 10.0
 CANARY = """
 import socket, sys
@@ -110,8 +114,6 @@ def check(name: str, server: Server) -> None:
     Raises:
         SandboxError: It succeeded, or it did not run at all.
     """
-    from grpo_gym.sandbox.limits import Limits
-
     with tempfile.TemporaryDirectory() as folder:
         secret = Path(folder, "secret")
         secret.write_text("open")

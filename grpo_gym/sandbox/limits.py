@@ -53,7 +53,7 @@ class Result:
         status: "ok" (exit status 0); "exit" (another exit status); "signal" (it died of one);
             "timeout" (of wall or processor time); "memory" (a MemoryError ended it); "output", "disk" (more
             than the limit); "lost" (the supervisor itself was killed: out of memory, most likely).
-        exit_code: the exit status, or minus the number of the signal; None where the run was ended.
+        exit_code: the exit status, or minus the number of the signal; None where the run was ended before.
         stdout: what it wrote, at most `output_bytes` of it; bytes that are no UTF-8 are replaced.
         stderr: the same.
         seconds: from its start to its end.

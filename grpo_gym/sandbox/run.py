@@ -146,6 +146,8 @@ def outcome(ended: str | None, wait_status: int, stderr: str) -> tuple[Status, i
     """The status and the exit code."""
     if ended in ("timeout", "output", "disk"):
         return ended, None  # type: ignore[return-value]
+    if ended == "done":
+        return "ok", None
     if ended is not None:
         return "lost", None
     code = os.waitstatus_to_exitcode(wait_status)

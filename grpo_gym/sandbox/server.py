@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,17 +74,30 @@ class Fresh:
     """A new process for every run.
 
     Args:
-        argv: its command line; messages go to its stdin, the answer comes from its stdout.
+        argv: gives its command line, for the path of an empty folder that only this run has. Messages
+            go to its stdin, the answer comes from its stdout.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.argv = list(argv)
+    def __init__(self, argv: Callable[[str], list[str]]) -> None:
+        self.argv = argv
 
     def exchange(self, messages: Sequence[Any], wall_s: float) -> dict[str, Any] | None:
         """See `Server`. Raises SandboxError if the process cannot be started."""
+        folder = Path(tempfile.mkdtemp(prefix="sandbox-")).resolve()
+        folder.chmod(0o711)
+        try:
+            return self.exchange_in(str(folder), messages, wall_s)
+        finally:
+            scratch.remove_all(folder)
+
+    def exchange_in(
+        self, folder: str, messages: Sequence[Any], wall_s: float
+    ) -> dict[str, Any] | None:
+        """One run that may write in `folder`."""
+        argv = self.argv(folder)
         try:
             process = subprocess.Popen(
-                self.argv,
+                argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -92,7 +105,7 @@ class Fresh:
                 start_new_session=True,
             )
         except OSError as error:
-            raise SandboxError(f"cannot start {self.argv[0]}: {error.strerror}") from error
+            raise SandboxError(f"cannot start {argv[0]}: {error.strerror}") from error
         assert process.stdin and process.stdout and process.stderr
         timer = threading.Timer(wall_s + GRACE_S, process.kill)
         timer.start()

@@ -41,7 +41,7 @@ def read_verdict(
         if isinstance(number, int) and 0 <= number < count:
             passed[number] = line.get("passed") is True
         if line.get("passed") is False and not message:
-            message = str(line.get("message", "")) or "failed"
+            message = str(line.get("message", "")) or ending(program)
     done = bool(lines) and lines[-1].get("done") is True
     unusable = program.status == "lost" or any(line.get("unusable") for line in lines)
     if not done and not message:

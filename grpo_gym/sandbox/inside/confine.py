@@ -38,6 +38,18 @@ class Host:
         return self.abi >= landlock.SIGNALS_SINCE
 
 
+def hide(host: Host) -> None:
+    """Close this process's memory in /proc to others of the same user.
+
+    Another sandbox around this one may forbid that. Then Landlock, which closes /proc, must be there.
+    """
+    try:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    except PermissionError:
+        if not host.abi:
+            raise
+
+
 def limit(kind: int, value: int) -> None:
     """Set a limit, within what is allowed already."""
     hard = resource.getrlimit(kind)[1]
@@ -76,7 +88,7 @@ def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -
         landlock.restrict(host.abi, [*host.rules, *own], signals=True)
     identity.drop(uid, host.capabilities)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    hide(host)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if host.seccomp:
         only = None if host.scoped else os.getpid()

@@ -75,8 +75,14 @@ def needed_to_read_python(paths: list[Path]) -> int:
 
 
 def alone_in_namespace() -> bool:
-    """Whether this is a user namespace with a single user, in which no other can be taken on."""
-    rows = Path("/proc/self/uid_map").read_text().splitlines()
+    """Whether this is a user namespace with a single user, in which no other can be taken on.
+
+    Where that cannot be read, another user is tried, and the run refused if there is none.
+    """
+    try:
+        rows = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:
+        return False
     return [row.split()[2] for row in rows] == ["1"]
 
 

@@ -114,9 +114,11 @@ def called_names(tree: ast.AST) -> set[str]:
 
 
 def describe(error: BaseException) -> str:
-    """The exception in one short line."""
-    if isinstance(error, plain.NotPlain | wire.Closed):
-        return "the program ended or answered what is no data"
+    """The exception in one short line; nothing where the program has ended, which others can tell better."""
+    if isinstance(error, wire.Closed):
+        return ""
+    if isinstance(error, plain.NotPlain):
+        return f"the program and the tests cannot exchange this: {error}"[:MESSAGE]
     try:
         return f"{type(error).__name__}: {error}"[:MESSAGE].strip(": ")
     except BaseException:

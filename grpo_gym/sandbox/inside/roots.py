@@ -35,8 +35,11 @@ def python_roots() -> list[Path]:
 
 
 def mapped_files() -> list[Path]:
-    """The shared libraries that this process has loaded, wherever they lie."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    """The shared libraries that this process has loaded, wherever they lie; none if /proc is closed."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
     fields = [line.split(maxsplit=5) for line in lines]
     return [Path(field[5]) for field in fields if len(field) == 6 and field[5].startswith("/")]
 

@@ -12,8 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
-from . import identity, kernel, landlock, roots, seccomp, supervisor
-from .confine import Host
+from . import identity, landlock, roots, seccomp, supervisor
+from .confine import Host, hide
 
 COMMON = (
     "bisect collections dataclasses decimal enum fractions functools heapq itertools json math operator "
@@ -35,8 +35,6 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
         OSError: Something that is needed is missing.
     """
     sys.path[:0] = map(str, paths)
-    for name in COMMON.split():
-        __import__(name)
     abi = landlock.abi() if confinement != "none" else 0
     if confinement == "landlock":
         if not abi:
@@ -75,6 +73,8 @@ def receive_fd(control: socket.socket) -> int | None:
 def serve(host: Host, control: socket.socket, parent: Path) -> None:
     """Fork a supervisor for every descriptor that comes, until the client has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for name in COMMON.split():
+        __import__(name)
     gc.freeze()  # what is loaded stays in shared pages
     control.sendall(b"+")
     while (fd := receive_fd(control)) is not None:
@@ -96,7 +96,7 @@ def main() -> None:
     os.dup2(null, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = prepare(Path(parent), confinement, [Path(path) for path in paths])
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    hide(host)
     if mode == "many":
         serve(host, socket.socket(fileno=source), Path(parent))
     else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import identity, judge, kernel, landlock, program, scratch, wire
-from .confine import MEBIBYTE, Host, confine
+from .confine import MEBIBYTE, Host, confine, hide
 
 PIECE = 1 << 16
 DISK_CHECK_S = 0.05
@@ -73,7 +73,7 @@ def supervise(host: Host, source: int, target: int, parent: Path) -> None:
     """Serve one request, read from `source`, and answer on `target`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    hide(host)
     if host.scoped:
         landlock.restrict(host.abi, None, signals=True)
     request = wire.receive(source)
@@ -126,6 +126,8 @@ def play(
             children.append(start(host, limits, None, uids[1], body))
     run = Run(limits, time.monotonic())
     watch(run, children, source, folder)
+    if request["judged"] and not over(children[0]):
+        run.ended = run.ended or "done"
     end_all(host, children)
     for child in children:
         for name, fd in child.pipes.items():

@@ -31,7 +31,7 @@ setup() {
     # No GPU: known versions, and the CPU build of torch. It comes from torch's own index, unless
     # pip has been told where to look for packages.
     options+=(--constraint constraints-cpu.txt)
-    configured="$("${pip[@]}" config list)"
+    configured="$(.venv/bin/python -m pip --disable-pip-version-check config list)"
     if [[ "$configured" != *find-links* && "$configured" != *index-url* ]]; then
       "${pip[@]}" install --no-deps --retries 1 --constraint constraints-cpu.txt \
         --index-url https://download.pytorch.org/whl/cpu torch ||

@@ -103,7 +103,10 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         """
 
     def solution(self, task: Task) -> tuple[str, ...]:
-        """Hook: the actions that solve the task, one per turn; by default the reference answer."""
+        """Hook: the actions that solve the task, one per turn; by default the reference answer.
+
+        A task that no play is sure to win has none: (). The contract then leaves this clause out.
+        """
         return (task.answer,)
 
     def mistakes(self, task: Task, rng: np.random.Generator) -> tuple[str, ...]:

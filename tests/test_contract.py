@@ -205,6 +205,17 @@ def test_a_foreign_environment_is_checked_as_far_as_it_goes() -> None:
     assert set(results.values()) == {"passed"}
 
 
+class LeftToChance(CopyEnv):
+    def solution(self, task: Task) -> tuple[str, ...]:
+        return ()
+
+
+def test_a_task_without_a_sure_win_leaves_the_clauses_about_it_out() -> None:
+    results = {o.name: o.result for o in check_environment(LeftToChance, range(2)).outcomes}
+    assert results.pop("solution") == results.pop("mistakes") == "skipped"
+    assert set(results.values()) == {"passed"}
+
+
 def test_a_contract_without_an_environment_says_so() -> None:
     with pytest.raises(TypeError, match="must define make"):
         EnvContract().make()

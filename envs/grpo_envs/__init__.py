@@ -68,3 +68,71 @@ register(
     licence="yours",
     summary="Solve a problem of your own data set and box the answer.",
 )
+register(
+    "grpo_gym/GuessNumber-v0",
+    "grpo_envs.games.guess_number:GuessNumberEnv",
+    turns="1-12",
+    verifier="exact match",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
+    summary="Find a number from the answers too low and too high.",
+)
+register(
+    "grpo_gym/Mastermind-v0",
+    "grpo_envs.games.mastermind:MastermindEnv",
+    turns="1-10",
+    verifier="exact match",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
+    summary="Find a code from the number of digits in the right place and elsewhere.",
+)
+register(
+    "grpo_gym/Wordle-v0",
+    "grpo_envs.games.wordle:WordleEnv",
+    turns="1-6",
+    verifier="exact match",
+    source="a shipped list of 899 words, or `words`",
+    licence="Apache-2.0",
+    summary="Find a five-letter word from the colours of the letters guessed.",
+)
+register(
+    "grpo_gym/GymToText-v0",
+    "grpo_envs.games.gym_to_text:GymToTextEnv",
+    turns="1-30",
+    verifier="the environment's last reward",
+    source="any Gymnasium environment with discrete actions: `env_id`, here FrozenLake",
+    licence="that of the environment",
+    summary="Play a Gymnasium environment by the names of its actions; here a new frozen lake each time.",
+)
+register(
+    "grpo_gym/Taxi-v0",
+    "grpo_envs.games.gym_to_text:GymToTextEnv",
+    env_id="Taxi",
+    turns="1-30",
+    verifier="the environment's last reward",
+    source="Gymnasium's Taxi",
+    licence="MIT",
+    summary="Fetch a passenger and drive to the destination.",
+)
+register(
+    "grpo_gym/Blackjack-v0",
+    "grpo_envs.games.gym_to_text:GymToTextEnv",
+    env_id="Blackjack",
+    turns="1-30",
+    verifier="the environment's last reward",
+    source="Gymnasium's Blackjack",
+    licence="MIT",
+    summary="Beat the dealer; no play is sure to win, so the environment names no solution.",
+)
+register(
+    "grpo_gym/MiniGrid-v0",
+    "grpo_envs.games.gym_to_text:GymToTextEnv",
+    env_id="MiniGrid-Empty-Random-6x6",
+    max_turns=50,
+    turns="1-50",
+    verifier="the environment's last reward",
+    source="MiniGrid and BabyAI, any `env_id` of theirs",
+    licence="Apache-2.0",
+    extra="games",
+    summary="Walk through a grid of rooms, seeing only what is in front of you.",
+)

@@ -71,7 +71,8 @@ def conversation(id: str) -> str:
     assert isinstance(text_env, TextEnv)
     env.reset(seed=1)
     assert text_env.task is not None
-    reward, info = 0.0, {}
+    reward = 0.0
+    info: dict[str, Any] = {}
     for action in text_env.solution(text_env.task):
         _, earned, _, _, info = env.step(action)
         reward += float(earned)

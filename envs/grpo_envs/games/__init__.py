@@ -1,0 +1,1 @@
+"""Games over several turns, one move in each."""

@@ -40,6 +40,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # a background job of a script: Ctrl-C is not meant for it
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 

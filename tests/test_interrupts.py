@@ -181,6 +181,27 @@ def test_handlers_are_given_back_and_threads_have_none() -> None:
     assert not failures
 
 
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts, interrupts.welcome():
+            press()
+        assert not interrupts.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_evaluation_can_be_interrupted(tmp_path: Path) -> None:
+    process = start("eval", "--tasks", "100000", "--n", "8", "--out", "x.json", cwd=tmp_path)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (out, err) == ("", "grpo-gym: interrupted\n")
+    # To a shell both are 130; which it is depends on what Python was importing when the signal came.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert not list(tmp_path.iterdir())
+
+
 WORDS = [
     *("train", "--env", "tests.letters:Letters", "--model", "tiny", "--run-dir", "run"),
     *("--groups-per-step", "2", "--group-size", "4", "--max-tokens", "8", "--steps", "12"),

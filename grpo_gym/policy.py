@@ -61,19 +61,43 @@ def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
                 output_loading_info=True,
             )
     except Exception as error:  # whatever a foreign folder makes the loaders raise
-        raise UsageError(
-            f"model {str(name)!r} cannot be loaded: {' '.join(str(error).split())[:300]}"
-        ) from error
+        raise _unloadable(name, error) from error
     finally:
         logging.set_verbosity(verbosity)
-    if not tokenizer.encode("0", add_special_tokens=False):
-        # Without tokenizer files, transformers makes one that knows nothing.
-        raise UsageError(
-            f"model {str(name)!r} has no tokenizer: save the tokenizer beside the model"
-        )
+    _check_tokenizer(name, tokenizer)
     _check_weights(name, report)
     eos = getattr(model.generation_config, "eos_token_id", None)
     return Policy(str(name), model, tokenizer, Renderer(tokenizer, eos))
+
+
+def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a policy, without its weights; `name` is as for `load_policy`.
+
+    Raises:
+        UsageError: There is no such folder or id, or it holds no tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    source = TINY_FOLDER if str(name) == TINY else name
+    offline = _is_folder(source) or _without_hub(str(source))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
+    except Exception as error:  # whatever a foreign folder makes the loader raise
+        raise _unloadable(name, error) from error
+    _check_tokenizer(name, tokenizer)
+    return tokenizer
+
+
+def _unloadable(name: str | Path, error: Exception) -> UsageError:
+    return UsageError(f"model {str(name)!r} cannot be loaded: {' '.join(str(error).split())[:300]}")
+
+
+def _check_tokenizer(name: str | Path, tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Refuse the tokenizer that transformers makes without tokenizer files: it knows nothing."""
+    if not tokenizer.encode("0", add_special_tokens=False):
+        raise UsageError(
+            f"model {str(name)!r} has no tokenizer: save the tokenizer beside the model"
+        )
 
 
 def _is_folder(source: str | Path) -> bool:

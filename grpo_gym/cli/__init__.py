@@ -1,4 +1,4 @@
-"""The command line: `grpo-gym train | eval | rollout | envs | agents | check | tiny`.
+"""The command line: `grpo-gym train | eval | rollout | envs | agents | check | init-env | tiny`.
 
 Heavy imports stand inside the commands, so that listing and help are quick.
 """
@@ -6,6 +6,7 @@ Heavy imports stand inside the commands, so that listing and help are quick.
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from grpo_gym.cli.commands import COMMANDS
 from grpo_gym.cli.output import Output, complain, remark
@@ -53,6 +54,10 @@ def _run(words: list[str], output: Output) -> int:
 
         output.say(__version__)
         return 0
+    folder = str(Path.cwd())
+    if not {"", folder} & set(sys.path):
+        # Where a user's module:Class is; last, so that it shadows nothing.
+        sys.path.append(folder)
     command = COMMANDS.get(words[0])
     if command is None:
         near = nearest(words[0], COMMANDS) or f"; there is {', '.join(COMMANDS)}"

@@ -125,17 +125,38 @@ def agents(words: list[str], output: Output) -> int:
 
 
 def check(words: list[str], output: Output) -> int:
-    """Check an environment against the contract."""
+    """Check an environment against the contract, and measure it."""
     options = parse(_CheckOptions, words, "check")
+    from functools import partial
+
+    from grpo_gym.policy import load_tokenizer
     from grpo_gym.registry import make
-    from grpo_gym.testing import check_environment
+    from grpo_gym.testing import check_environment, measure_environment
+    from grpo_gym.wrappers import count_tokens
 
     arguments = parse_arguments(options.env_arg, f"argument of {options.env}")
-    make(options.env, **arguments).close()
-    report = check_environment(lambda: make(options.env, **arguments), range(options.tasks))
+    build, seeds = partial(make, options.env, **arguments), range(options.tasks)
+    build().close()
+    count = None if options.model is None else partial(count_tokens, load_tokenizer(options.model))
+    report = check_environment(build, seeds)
     output.say(str(report))
+    if report.ok:  # what breaks the contract cannot always be played
+        unit = ("characters", len) if count is None else ("tokens", count)
+        output.say(f"\n{measure_environment(build, seeds, unit[1], unit[0])}\n")
     output.say(f"{options.env} {'keeps' if report.ok else 'breaks'} the contract")
     return 0 if report.ok else 1
+
+
+def init_env(words: list[str], output: Output) -> int:
+    """Write a plug-in package with a new environment to begin from."""
+    options = parse(_InitEnvOptions, words, "init-env")
+    from grpo_gym.scaffold import write_plugin
+
+    files = write_plugin(options.name, Path(options.folder))
+    for path in files:
+        output.say(f"written {path}")
+    output.say(f"\nnext: cd {files[0].parent} && pip install -e . && pytest && grpo-gym envs")
+    return 0
 
 
 def tiny(words: list[str], output: Output) -> int:
@@ -181,7 +202,7 @@ class _AgentsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _CheckOptions:
-    """Check an environment against the contract."""
+    """Check an environment against the contract, and measure it."""
 
     env: Annotated[str, tyro.conf.Positional]
     """Environment: a registered id, or module:Class."""
@@ -189,10 +210,22 @@ class _CheckOptions:
     """Arguments of the environment, as name=value."""
     tasks: int = 8
     """How many tasks each check plays."""
+    model: str | None = None
+    """Count lengths in this model's tokens: tiny, a folder, or an id on the hub."""
 
     def __post_init__(self) -> None:
         if self.tasks < 1:
             raise UsageError(f"tasks is {self.tasks}, but must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InitEnvOptions:
+    """Write a plug-in package: a file with an environment, its test, and a pyproject.toml."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """Of the package, as in word-sort."""
+    folder: str = "."
+    """Where its folder is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +247,7 @@ COMMANDS: dict[str, Callable[[list[str], Output], int]] = {
     "envs": envs,
     "agents": agents,
     "check": check,
+    "init-env": init_env,
     "tiny": tiny,
 }
 """Name to command."""

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,7 @@ class Episode:
         terminated: whether the task ended.
         truncated: whether a limit was hit.
         success: what the last info says, None if nothing.
+        seconds: how long the last call of the environment took.
 
     Raises:
         AssertionError: A value breaks the contract.
@@ -46,7 +48,9 @@ class Episode:
         options: dict[str, Any] | None = None,
     ) -> None:
         self.env = env
+        started = time.perf_counter()
         observation, info = env.reset(seed=seed, options=options)
+        self.seconds = time.perf_counter() - started
         _check_observation(env, observation)
         task_id = info.get("task_id")
         if not isinstance(task_id, str):
@@ -73,7 +77,9 @@ class Episode:
         for action in actions:
             if self.over:
                 return
+            started = time.perf_counter()
             observation, reward, terminated, truncated, info = self.env.step(action)
+            self.seconds = time.perf_counter() - started
             _check_observation(self.env, observation)
             _check_step(reward, terminated, truncated, info)
             self.log.append(_kept((observation, reward, terminated, truncated, info)))

@@ -48,15 +48,18 @@ def flags(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def start(*words: str, cwd: Path, **environment: str) -> "subprocess.Popen[str]":
+def environment() -> dict[str, str]:
+    """Variables under which another process imports what this one does, checkout or wheel."""
+    paths = os.pathsep.join([str(ROOT), *(path for path in sys.path if path)])
+    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def start(*words: str, cwd: Path) -> "subprocess.Popen[str]":
     """`grpo-gym WORDS` in a process of its own."""
-    paths = [str(path) for path in (ROOT, ROOT / "envs", ROOT / "agents")]
     return subprocess.Popen(
         [sys.executable, "-m", "grpo_gym.cli", *words],
         cwd=cwd,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-        | environment,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

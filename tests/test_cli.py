@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import grpo_gym
 from grpo_gym.cli import main
 from grpo_gym.cli.commands import COMMANDS
 from grpo_gym.config import EvalConfig, RolloutConfig, TrainConfig
-from tests.commands import flags, run, start
+from tests.commands import environment, flags, run, start
 
 SMALL = {"group_size": 2, "groups_per_step": 2, "max_tokens": 4, "steps": 1}
 
@@ -265,13 +264,9 @@ def test_listing_is_quick_and_loads_no_torch() -> None:
     subprocess.run(
         [sys.executable, "-c", code],
         check=True,
-        env=os.environ | _paths(),
+        env=environment(),
         stdout=subprocess.DEVNULL,
     )
-
-
-def _paths() -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def test_main_reads_the_words_of_the_process(

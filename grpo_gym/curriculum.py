@@ -83,6 +83,11 @@ class TaskStream:
         """Whether there is an end to the tasks of one pass."""
         return self._task_ids is not None
 
+    @property
+    def size(self) -> int:
+        """Tasks of one pass; 0 when there is no end of them."""
+        return 0 if self._task_ids is None else len(self._task_ids)
+
     def take(self, count: int) -> list[TaskSpec]:
         """The next `count` tasks."""
         first, self.position = self.position, self.position + count

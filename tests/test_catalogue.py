@@ -1,5 +1,6 @@
 """The catalogue of environments: complete, up to date, and the same whatever is installed."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -67,6 +68,7 @@ def test_a_sample_file_is_given_as_the_path() -> None:
 def test_the_page_is_written_in_place(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     command = [sys.executable, "-m", "grpo_envs"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    subprocess.run([*command, str(path)], check=True)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([*command, str(path)], check=True, env=env)
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
     assert path.read_text(encoding="utf-8").splitlines()[0] == printed.splitlines()[0]

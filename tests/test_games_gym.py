@@ -239,6 +239,10 @@ def test_the_limit_of_the_game_itself_cuts_the_episode() -> None:
         ({"env_id": "tests/Corridor-v0", "actions": ("go",)}, "has 2 actions"),
         ({"env_id": "tests/Corridor-v0", "actions": ("go", "Go")}, "has 2 actions"),
         ({"rewards": "both"}, "'success' or 'env'"),
+        ({"env_kwargs": "map_name"}, "env_kwargs is a map"),
+        ({"env_kwargs": {"size": 1}}, "size must be a whole number between 2 and 30"),
+        ({"env_kwargs": {"size": "4"}}, "size must be a whole number between 2 and 30"),
+        ({"env_kwargs": {"size": 10**6}}, "size must be a whole number between 2 and 30"),
         ({"tasks": ListTasks([Task("a", "", "")])}, "'seed'"),
     ],
 )

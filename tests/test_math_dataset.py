@@ -71,6 +71,8 @@ def test_a_prompt_is_text(tmp_path: Path, value: Any) -> None:
 def test_only_prompt_and_answer_are_mapped(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="columns maps prompt and answer, not reward"):
         MathDatasetEnv(path=tmp_path, columns={"reward": "r"})
+    with pytest.raises(UsageError, match="columns is a map"):
+        MathDatasetEnv(path=tmp_path, columns="question")  # type: ignore[arg-type]
 
 
 def test_solutions_give_their_final_answer(tmp_path: Path) -> None:
@@ -218,6 +220,8 @@ COPIED = [
     ("Simplify $\\sqrt{12}$.", "2\\sqrt{3}", "\\sqrt{12}"),
     ("Simplify $\\dfrac{x^2}{x}$.", "x", "\\frac{x^2}{x}"),
     ("What is 8 + 8?", "16", "8 + 8"),
+    ("Simplify $\\frac{6}{8}$.", "\\frac{3}{4}", "\\frac{6}{8}"),
+    ("Write 1/8 as a decimal.", "0.125", "1/8"),
     ("Compute $\\frac{1}{2} + \\frac{1}{3}$.", "\\frac{5}{6}", "\\frac{1}{2} + \\frac{1}{3}"),
 ]
 
@@ -235,6 +239,8 @@ RIGHT = [
     ("Find the interval.", "(0, 1]", "\\left(0, 1\\right]"),
     ("Half?", "\\frac{1}{2}", "0.5"),
     ("Half?", "\\dfrac12", "\\frac{1}{2}"),
+    ("Half?", "0.5", "\\frac{1}{2}"),
+    ("Which is less, -1/2 or 3/4?", "-\\frac{1}{2}", "-1/2"),
     ("Day?", "\\text{Monday}", "Monday"),
     ("Thousand?", "1{,}000", "1000"),
     ("Degrees?", "90^\\circ", "90"),

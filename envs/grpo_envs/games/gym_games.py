@@ -9,10 +9,13 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
+from grpo_gym.errors import UsageError
+
 Game = gymnasium.Env[Any, Any]
 Options = dict[str, Any]
 
 LONGEST_OBSERVATION = 2000
+LARGEST_LAKE = 30
 
 
 def _unchanged(options: Options, seed: int) -> Options:
@@ -66,6 +69,8 @@ def _lake_options(options: Options, seed: int) -> Options:
     """A new solvable map for each seed, unless a map is given; `size` is its width."""
     options = {"is_slippery": False, **options}
     size = options.pop("size", 4)
+    if not isinstance(size, int) or not 2 <= size <= LARGEST_LAKE:
+        raise UsageError(f"size must be a whole number between 2 and {LARGEST_LAKE}, got {size!r}")
     if "desc" not in options and "map_name" not in options:
         options["desc"] = generate_random_map(size=size, p=0.8, seed=seed)
     return options

@@ -62,6 +62,8 @@ class GymToTextEnv(TextEnv):
     ) -> None:
         if rewards not in ("success", "env"):
             raise UsageError(f"rewards is 'success' or 'env', not {rewards!r}")
+        if not isinstance(env_kwargs or {}, Mapping):
+            raise UsageError(f"env_kwargs is a map of arguments, not {env_kwargs!r}")
         self.env_id = resolve(env_id)
         self.env_kwargs = dict(env_kwargs or {})
         told = wording(self.env_id)

@@ -98,6 +98,8 @@ class MathDatasetEnv(ProblemEnv):
 
 def prompt_and_answer(columns: Mapping[str, str] | None) -> dict[str, str]:
     """The map of columns. Raises `UsageError` when it maps anything but prompt and answer."""
+    if not isinstance(columns or {}, Mapping):
+        raise UsageError(f"columns is a map from prompt and answer to columns, not {columns!r}")
     named = dict(columns or {})
     unknown = sorted(set(named) - {"prompt", "answer"})
     if unknown:

@@ -24,7 +24,7 @@ def verify_number(completion: str, reference: str) -> Score:
     r"""As `verify_math`, but the answer must be worked out.
 
     To a verifier of meaning `\boxed{8 + 8}` is as good as `\boxed{16}`, and copying the question
-    would win. Here an answer holds one numeral (two where the reference is a fraction) and no
+    would win. Here an answer holds one numeral (two where the reference is no whole number) and no
     operation that is left to do.
     """
     score = verify_math(completion, reference)
@@ -36,7 +36,7 @@ def verify_number(completion: str, reference: str) -> Score:
 def is_worked_out(answer: str, reference: str) -> bool:
     """Whether an answer leaves no arithmetic to its reader."""
     numerals = _NUMERAL.findall(_GROUPING.sub("", answer))
-    allowed = 2 if "/" in reference else 1
+    allowed = 2 if "/" in reference or "." in reference else 1
     return len(numerals) <= allowed and not _LEFT_TO_DO.search(answer)
 
 
@@ -47,9 +47,8 @@ def verify_answer(completion: str, reference: str, question: str) -> Score:
     question such as "Factor x^2 - 1" would be answered by its own words.
     """
     number = as_number(reference)
-    if number is not None:
-        return verify_number(completion, number)
-    score = verify_math(completion, reference)
+    verify = verify_math if number is None else verify_number
+    score = verify(completion, number or reference)
     if score.success and is_copied(extract_answer(completion) or "", reference, question):
         return _refused(score)
     return score
@@ -63,8 +62,9 @@ def as_number(text: str) -> str | None:
 
 def is_copied(answer: str, reference: str, question: str) -> bool:
     """Whether a formula is taken from the question, and is not the reference as written."""
-    bare = _bare(answer)
-    return bool(_OPERATION.search(bare)) and bare != _bare(reference) and bare in _bare(question)
+    bare, number = _bare(answer), as_number(answer)
+    as_written = bare == _bare(reference) or (number and number == as_number(reference))
+    return bool(_OPERATION.search(bare)) and not as_written and bare in _bare(question)
 
 
 def is_answerable(answer: str) -> bool:

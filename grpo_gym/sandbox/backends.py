@@ -82,6 +82,15 @@ def backend(name: str = "auto", paths: Sequence[str] = ()) -> Server:
 lock = threading.Lock()
 
 
+def renew_lock() -> None:
+    """In a forked child: a lock that no thread of the parent holds."""
+    global lock
+    lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=renew_lock)
+
+
 @functools.cache
 def chosen(name: str, paths: tuple[str, ...], process: int) -> Server:
     """A working server, the same one for the same arguments in one process."""

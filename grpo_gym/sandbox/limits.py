@@ -7,6 +7,9 @@ from grpo_gym.errors import UsageError
 
 Status = Literal["ok", "exit", "signal", "timeout", "memory", "output", "disk", "lost"]
 
+LEAST_MEMORY_MB = 64
+"""With less, Python itself does not start."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -15,7 +18,7 @@ class Limits:
     Attributes:
         wall_s: seconds from the program's start to its end, after which everything it started is killed.
         cpu_s: processor seconds of one process; rounded up to a whole number.
-        memory_mb: address space of one process, the interpreter's 20 MB included.
+        memory_mb: address space of one process, the interpreter's own included; 64 at least.
         processes: processes at one time. With 1 the program cannot fork at all; more are counted together
             with 64 threads.
         output_bytes: bytes on each of stdout and stderr; more ends the run.
@@ -23,7 +26,7 @@ class Limits:
         disk_mb: size of everything in the program's folder; more ends the run.
 
     Raises:
-        UsageError: A limit is not a positive number, or the folder's is below 1 MB.
+        UsageError: A limit is not a positive number, or there is no memory for Python itself.
     """
 
     wall_s: float = 5.0
@@ -43,6 +46,8 @@ class Limits:
                 raise UsageError(f"{item.name} must be {kind}, got {value!r}")
             if not 0 < value < 1 << 40:
                 raise UsageError(f"{item.name} must be positive and finite, got {value!r}")
+        if self.memory_mb < LEAST_MEMORY_MB:
+            raise UsageError(f"memory_mb must be {LEAST_MEMORY_MB} at least, got {self.memory_mb}")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def run(
     """
     limits = limits or Limits()
     request = make_request(program, stdin, files or {}, limits, judged=False)
-    return as_result(exchange([request], limits, backend, paths))
+    return as_result(exchange([request], limits, backend, paths), limits.cpu_s)
 
 
 def judge(
@@ -90,7 +90,7 @@ def judge(
         "entry_points": list(entry_points),
     }
     reply = exchange([request, work], limits, backend, paths)
-    return read_verdict(reply, as_result(reply), nonce, len(tests))
+    return read_verdict(reply, as_result(reply, limits.cpu_s), nonce, len(tests))
 
 
 def make_request(
@@ -130,7 +130,7 @@ def exchange(
     return reply
 
 
-def as_result(reply: dict[str, Any] | None) -> Result:
+def as_result(reply: dict[str, Any] | None, cpu_s: float) -> Result:
     """A `Result` from the supervisor's answer."""
     if reply is None:
         return Result("lost")
@@ -139,6 +139,8 @@ def as_result(reply: dict[str, Any] | None) -> Result:
         for name in ("stdout", "stderr")
     }
     status, code = outcome(reply["ended"], int(reply["status"]), text["stderr"])
+    if code == -signal.SIGKILL and reply["cpu_s"] >= cpu_s:
+        status, code = "timeout", None  # it held out past the first warning
     return Result(status, code, **text, seconds=reply["seconds"], cpu_s=reply["cpu_s"])
 
 

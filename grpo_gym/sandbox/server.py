@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from grpo_gym.sandbox.errors import SandboxError
 from grpo_gym.sandbox.inside import scratch, wire
@@ -143,6 +143,7 @@ class Warm:
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.folder: Path | None = None
+        self.notes: IO[bytes] | None = None
 
     def exchange(self, messages: Sequence[Any], wall_s: float) -> dict[str, Any] | None:
         """See `Server`. Raises SandboxError if the server cannot be started."""
@@ -177,6 +178,7 @@ class Warm:
         self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix=f"sandbox-{secrets.token_hex(4)}-")).resolve()
         self.folder.chmod(0o711)
+        self.notes = tempfile.TemporaryFile()
         self.control, theirs = socket.socketpair()
         argv = command(
             base_python(), home(), "many", str(self.folder), self.confinement, self.paths
@@ -186,7 +188,7 @@ class Warm:
                 argv,
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=self.notes,
                 env=ENVIRONMENT,
                 cwd="/",
                 start_new_session=True,
@@ -197,16 +199,15 @@ class Warm:
         atexit.register(self.stop)
 
     def stop(self) -> str:
-        """End the server; what it wrote last on stderr. Runs that are under way are ended too."""
-        notes = ""
-        if self.owner == os.getpid() and self.process and self.control:
+        """End the server and the runs that are under way; the last line that it wrote on stderr."""
+        last = ""
+        if self.owner == os.getpid() and self.process and self.control and self.notes and self.folder:
             self.control.close()
-            assert self.process.stderr
-            with self.process.stderr:
-                notes = last_line(self.process.stderr.read())
             self.process.wait()
-            if self.folder:
-                scratch.remove_all(self.folder)
-        self.process = self.control = None
+            with self.notes:
+                self.notes.seek(0)
+                last = last_line(self.notes.read())
+            scratch.remove_all(self.folder)
+        self.process = self.control = self.notes = self.folder = None
         atexit.unregister(self.stop)
-        return notes
+        return last

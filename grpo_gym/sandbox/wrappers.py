@@ -57,7 +57,7 @@ def bubblewrap(paths: Sequence[str]) -> Fresh:
     for folder in package_folders():
         argv += ["--tmpfs", str(folder)]
     argv += ["--chdir", "/tmp", "--"]
-    inner = command(base_python(), home(), "once", "/tmp", "outer", paths)
+    inner = command(base_python(), home(), "once", "/tmp", "namespace", paths)
     return Fresh(lambda folder: [*argv, *inner])
 
 
@@ -113,5 +113,5 @@ def container(paths: Sequence[str]) -> Fresh:
     argv += ["--pids-limit=256", f"--tmpfs=/tmp:rw,mode=1777,size={FOLDER_MB}m", "--workdir=/tmp"]
     argv += [f"--volume={home()}/inside:{INSIDE_CONTAINER}/inside:ro"]
     argv += [f"--volume={path}:{path}:ro" for path in paths]
-    inner = command("python3", INSIDE_CONTAINER, "once", "/tmp", "outer", paths)
+    inner = command("python3", INSIDE_CONTAINER, "once", "/tmp", "namespace", paths)
     return Fresh(lambda folder: [*argv, image, *inner])

@@ -1,7 +1,9 @@
 """Hostile programs, and what has to become of each."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from grpo_gym.sandbox import Limits, Result
 
@@ -25,6 +27,20 @@ class Attack:
     source: str
     right: Callable[[Result], bool]
     limits: Limits = field(default=QUICK)
+
+
+def prepared(source: str, secret: Path) -> str:
+    """The source with the places and ids of this test put in."""
+    values = {
+        "{{": "{",
+        "}}": "}",
+        "{secret!r}": repr(str(secret)),
+        "{outside!r}": repr(str(secret.parent)),
+        "{parent}": str(os.getpid()),
+    }
+    for name, value in values.items():
+        source = source.replace(name, value)
+    return source
 
 
 def status(*allowed: str) -> Callable[[Result], bool]:
@@ -157,14 +173,18 @@ ATTACKS = [
     denied("ptrace", "call(101, 16, os.getppid(), 0, 0)", SYSCALL),
     denied("read the parent's memory", "call(310, os.getppid(), 0, 0, 0, 0, 0)", SYSCALL),
     denied("limits of the parent", "import resource; resource.prlimit(os.getppid(), 7, (0, 0))"),
-    denied("become root", "os.setuid(0)" if True else ""),
+    denied("become root", "os.setuid(0)"),
     # Network.
     denied("TCP", "socket.create_connection(('127.0.0.1', 22), 1)"),
     denied("UDP", "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"),
     denied("Unix socket", "socket.socket(socket.AF_UNIX)"),
     denied("netlink", "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"),
     denied("io_uring", "call(425, 8, ctypes.create_string_buffer(200))", SYSCALL),
-    denied("x32 system calls", "call(0x40000000 + 41, 2, 1, 0)", SYSCALL),
+    Attack(
+        "x32 system calls",
+        attempt("call(0x40000000 + 41, 2, 1, 0)", SYSCALL),
+        lambda result: result.status == "signal" or says("denied")(result),
+    ),
     denied("anonymous executable memory file", "os.memfd_create('x')"),
     # What it is told.
     Attack("secrets in the environment", "import os; print('SECRET' in os.environ)", says("False")),

@@ -24,6 +24,7 @@ class Host:
         capabilities: what the program keeps to be able to read Python.
         alone: whether no other user can be taken on.
         seccomp: whether the filter is put on.
+        gathers: whether every process of a run can be killed even if it lets its children loose.
     """
 
     abi: int
@@ -31,6 +32,7 @@ class Host:
     capabilities: int
     alone: bool
     seccomp: bool
+    gathers: bool
 
     @property
     def scoped(self) -> bool:
@@ -77,6 +79,8 @@ def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -
     Raises:
         OSError: A step was refused; the program must not run then.
     """
+    if limits["processes"] > 1 and not host.gathers:
+        raise OSError("more than one process needs Linux 6.12 or bubblewrap, to be able to end them all")
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     if folder:

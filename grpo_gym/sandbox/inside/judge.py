@@ -47,6 +47,8 @@ def judge(fd: int, target: int, work: dict[str, Any]) -> NoReturn:
         line = json.dumps({"nonce": work["nonce"], **fields}) + "\n"
         os.write(target, line.encode())
 
+    target = os.dup(target)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the tests print is nobody's
     link = Link(fd)
     scope: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
     try:

@@ -1,6 +1,7 @@
 """Calls from the tests to the program: requests, answers, and proxies for objects that are no data."""
 
 import builtins
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,6 +118,7 @@ class Link:
         self.broken = False
         self.unfit = ""
         self.functions: list[Callable[..., Any]] = []
+        self.lock = threading.RLock()  # tests may use threads
 
     def look_up(self, name: str) -> Any:
         """What the program calls `name`; raises NameError if it has no such name."""
@@ -152,18 +154,19 @@ class Link:
     def exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer; meanwhile the program may call the tests' functions."""
         self.asked = True
-        try:
-            wire.send(self.fd, request)
-            while True:
-                answer = wire.receive(self.fd)
-                if not isinstance(answer, dict):
-                    raise wire.Closed
-                if "back" not in answer:
-                    return answer
-                wire.send(self.fd, self.called_back(answer))
-        except wire.Closed:
-            self.broken = True
-            raise
+        with self.lock:
+            try:
+                wire.send(self.fd, request)
+                while True:
+                    answer = wire.receive(self.fd)
+                    if not isinstance(answer, dict):
+                        raise wire.Closed
+                    if "back" not in answer:
+                        return answer
+                    wire.send(self.fd, self.called_back(answer))
+            except wire.Closed:
+                self.broken = True
+                raise
 
     def called_back(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to the program's call of a function that it was given."""

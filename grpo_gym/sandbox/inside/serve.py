@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from . import identity, landlock, roots, seccomp, supervisor
@@ -28,7 +29,8 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
     Args:
         parent: folder in which the runs' folders are made.
         confinement: "landlock": it is this process's to confine, and both Landlock and seccomp must be
-            there; "outer": something outside confines already, and what is there is added; "none".
+            there; "outer": something outside confines already, and what is there is added; "namespace":
+            that, and all processes inside end when this one does; "none": limits alone.
         paths: folders to import from.
 
     Raises:
@@ -55,6 +57,7 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
         capabilities=capabilities,
         alone=alone,
         seccomp=confinement != "none" and seccomp.supported(),
+        gathers=abi >= landlock.SIGNALS_SINCE or confinement in ("namespace", "none"),
     )
 
 
@@ -85,6 +88,8 @@ def serve(host: Host, control: socket.socket, parent: Path) -> None:
             finally:
                 os._exit(0)
         os.close(fd)
+    with suppress(ChildProcessError):
+        os.wait()  # with SIGCHLD ignored: until the last supervisor has cleaned up
 
 
 def main() -> None:

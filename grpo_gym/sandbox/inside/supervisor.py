@@ -20,7 +20,7 @@ from .confine import MEBIBYTE, Host, confine, hide
 
 PIECE = 1 << 16
 DISK_CHECK_S = 0.05
-VERDICT_BYTES = 1 << 20
+VERDICT_BYTES = 8 << 20
 
 
 class Refused(Exception):

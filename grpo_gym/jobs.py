@@ -121,8 +121,6 @@ def _agent(config: TrainConfig, rule: Agent | None) -> Agent:
     if config.kl:
         agent = replace(agent, penalties=(*agent.penalties, KL(config.kl, config.kl_kind)))
     agent.check(config.group_size)
-    if agent.needs.critic:
-        raise UsageError(f"agent {config.agent} needs a critic, and a run here trains none")
     return agent
 
 

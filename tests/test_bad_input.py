@@ -102,7 +102,6 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "group of one": ({"group_size": 1}, "group_size is 1, but GroupStandardised compares"),
     "group of another size": ({"agent": "two_grpo", "group_size": 4}, "defined for groups of 2"),
-    "agent with a critic": ({"agent": "ppo"}, "agent ppo needs a critic"),
     "unknown KL": ({"kl": 0.1, "kl_kind": "k9"}, "k9"),
     "no steps": ({"steps": 0}, "steps is 0, but must be at least 1"),
     "cold": ({"temperature": 0}, "temperature is 0"),

@@ -315,8 +315,6 @@ def test_minigrid_is_told_from_what_the_agent_sees() -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("minigrid"), reason="needs the extra games")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::UserWarning")
 class TestMiniGrid:
     def test_the_names_are_those_of_the_package(self) -> None:
         from minigrid.core import actions, constants

@@ -26,7 +26,9 @@ BACKENDS = [
 landlock_here = pytest.mark.skipif(probe("landlock") is not None, reason="no Landlock here")
 
 
-@pytest.mark.skipif(not landlock.abi() or not seccomp.supported(), reason="no Landlock in this kernel")
+@pytest.mark.skipif(
+    not landlock.abi() or not seccomp.supported(), reason="no Landlock in this kernel"
+)
 def test_landlock_works_wherever_the_kernel_has_it() -> None:
     assert probe("landlock") is None
 
@@ -43,7 +45,11 @@ def test_an_ordinary_program_runs(backend: str) -> None:
         "print('bad', file=sys.stderr)"
     )
     result = run(
-        source, stdin="line\nmore words\n", files={"given/a.txt": "gift"}, limits=QUICK, backend=backend
+        source,
+        stdin="line\nmore words\n",
+        files={"given/a.txt": "gift"},
+        limits=QUICK,
+        backend=backend,
     )
 
     assert result.ok, result
@@ -65,7 +71,9 @@ def test_a_command_runs(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_program_may_have_children_up_to_its_limit(backend: str) -> None:
     limits = Limits(wall_s=3.0, memory_mb=256, processes=4)
-    source = "import subprocess; print(subprocess.run(['echo', 'child'], capture_output=True).stdout)"
+    source = (
+        "import subprocess; print(subprocess.run(['echo', 'child'], capture_output=True).stdout)"
+    )
 
     assert run(source, limits=limits, backend=backend).stdout == "b'child\\n'\n"
 
@@ -260,7 +268,9 @@ def test_a_run_ends_when_its_server_is_stopped(warm: Warm) -> None:
     assert warm.process
     os.kill(warm.process.pid, signal.SIGKILL)
     for pid in processes() - before:
-        os.kill(pid, signal.SIGKILL)  # the supervisor and the program, as the kernel would if short of memory
+        os.kill(
+            pid, signal.SIGKILL
+        )  # the supervisor and the program, as the kernel would if short of memory
     thread.join(5)
 
     assert answers == [None]
@@ -274,7 +284,9 @@ def test_a_forked_process_gets_a_server_of_its_own() -> None:
         "pid = os.fork()\nif pid == 0:\n    os._exit(0 if run('print(2)').stdout == '2\\n' else 3)\n"
         "assert os.waitpid(pid, 0)[1] == 0\nassert run('print(3)').ok\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": "."})
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": "."}
+    )
 
 
 @landlock_here

@@ -59,7 +59,11 @@ def test_the_same_holds_for_an_ordinary_user(tmp_path: Path) -> None:
     folder = Path("/tmp", f"sandbox-test-{os.getpid()}")
     folder.mkdir()
     os.chown(folder, user, user)
-    paths = [str(ROOT), sysconfig.get_paths()["purelib"], *os.environ.get("PYTHONPATH", "").split(":")]
+    paths = [
+        str(ROOT),
+        sysconfig.get_paths()["purelib"],
+        *os.environ.get("PYTHONPATH", "").split(":"),
+    ]
     try:
         said = subprocess.run(
             [public_python() or "", "-B", "-m", "tests.attacks.as_user", str(folder)],

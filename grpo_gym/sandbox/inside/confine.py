@@ -80,7 +80,9 @@ def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -
         OSError: A step was refused; the program must not run then.
     """
     if limits["processes"] > 1 and not host.gathers:
-        raise OSError("more than one process needs Linux 6.12 or bubblewrap, to be able to end them all")
+        raise OSError(
+            "more than one process needs Linux 6.12 or bubblewrap, to be able to end them all"
+        )
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     if folder:

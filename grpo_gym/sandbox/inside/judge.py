@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from . import plain, program, wire
@@ -27,10 +28,8 @@ def answer_calls(fd: int, source: str) -> NoReturn:
     except BaseException as error:
         program.report(error)
         program.leave(1)
-    try:
+    with suppress(wire.Closed):
         Answers(fd, names).until_reply()
-    except wire.Closed:
-        pass
     program.leave(0)
 
 

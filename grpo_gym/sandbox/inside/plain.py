@@ -131,7 +131,20 @@ AS_TEXT: dict[Any, str] = {
 }
 TYPES: dict[str, type] = {
     kind.__name__: kind
-    for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None))
+    for kind in (
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        type(None),
+    )
 }
 READ: dict[str, Any] = {
     "D": Decimal,

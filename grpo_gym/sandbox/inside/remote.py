@@ -100,7 +100,8 @@ class Answers:
         if verb == "setitem":
             first[rest[0]] = rest[1]
             return None
-        return {"len": len, "str": str, "repr": repr}[verb](first)
+        functions: dict[str, Callable[[Any], Any]] = {"len": len, "str": str, "repr": repr}
+        return functions[verb](first)
 
 
 class Link:
@@ -258,6 +259,7 @@ class Remote:
         object.__setattr__(self, "_number", number)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the object on the other side."""
         return link_of(self).ask("call", self, *arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:

@@ -48,14 +48,14 @@ def remove(folder: Path) -> None:
     length of its paths matters.
     """
     fd = open_folder(folder.name, os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY))
-    left = [os.listdir(fd)]
+    left = [os.listdir(fd)]  # noqa: PTH208 (a descriptor has no path)
     names = [folder.name]
     while left:
         if left[-1]:
             name = left[-1].pop()
             if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
                 fd = open_folder(name, fd)
-                left.append(os.listdir(fd))
+                left.append(os.listdir(fd))  # noqa: PTH208
                 names.append(name)
             else:
                 os.unlink(name, dir_fd=fd)

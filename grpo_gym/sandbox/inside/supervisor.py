@@ -105,7 +105,7 @@ def play(
     """Start what the request names, watch it to its end, and describe the end."""
     limits = request["limits"]
     link, other = socket.socketpair()
-    with link, other, open("/dev/null", "rb") as nothing:
+    with link, other, Path(os.devnull).open("rb") as nothing:
 
         def program_body() -> None:
             if request["judged"]:
@@ -115,8 +115,8 @@ def play(
             program.run_source(request["source"])
 
         stdin = readable_file(request["stdin"])
-        fds = (other.fileno(),) if request["judged"] else ()
-        body = Body(("stdout", "stderr"), (stdin, *fds), program_body)
+        connection = (other.fileno(),) if request["judged"] else ()
+        body = Body(("stdout", "stderr"), (stdin, *connection), program_body)
         children.append(start(host, limits, folder, uids[0], body))
         os.close(stdin)
         if request["judged"]:
@@ -153,9 +153,7 @@ def readable_file(text: str) -> int:
     return fd
 
 
-def start(
-    host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body
-) -> Child:
+def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body) -> Child:
     """Fork a confined process; returns when its confinement is complete. Without a folder it cannot write.
 
     Raises:
@@ -185,9 +183,7 @@ def start(
     return child
 
 
-def enter(
-    host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int
-) -> None:
+def enter(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int) -> None:
     """In the forked process: confine it and say so on `told`; exits if that fails."""
     try:
         os.setsid()
@@ -278,7 +274,9 @@ def end_all(host: Host, children: list[Child]) -> None:
 def adopted() -> list[int]:
     """Processes whose parents have died, where /proc can be read."""
     try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        return [
+            int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        ]
     except OSError:
         return []
 

@@ -80,8 +80,10 @@ PLACES: dict[str, tuple[Any, str, int]] = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [*((place, signal.SIGINT) for place in PLACES), ("third collection", signal.SIGTERM)],
+)
 def test_a_stop_keeps_what_was_learnt(
     place: str, number: int, tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -401,18 +401,17 @@ def test_every_agent_trains(name: str, tmp_path: Path) -> None:
     size = grpo_gym.make_agent(name).group_size or 4
     run = train(
         tmp_path / "run",
-        steps=2,
+        steps=1,
         env=Talk,
         agent=name,
         group_size=size,
+        groups_per_step=8,
         mini_batches=2,
-        epochs=2,
         max_tokens=6,
     )
-    rows = metrics(run.folder)
-    assert [row["step"] for row in rows] == [1, 2]
-    assert all(math.isfinite(row["loss"]) for row in rows)
-    assert any(row["grad_norm"] > 0 for row in rows)
+    (row,) = metrics(run.folder)
+    assert math.isfinite(row["loss"])
+    assert row["grad_norm"] > 0
     assert not torch.equal(_embedding(run), _embedding_of("tiny"))
 
 

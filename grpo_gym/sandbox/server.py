@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from grpo_gym.errors import UsageError
 from grpo_gym.sandbox.errors import SandboxError
 from grpo_gym.sandbox.inside import scratch, wire
 
@@ -59,10 +60,14 @@ def home() -> str:
 
 
 def talk(source: int, target: int, messages: Sequence[Any]) -> dict[str, Any] | None:
-    """Send on `target`, receive from `source`."""
+    """Send on `target`, receive from `source`; raises UsageError if a message is too large."""
     try:
         for message in messages:
             wire.send(target, message)
+    except wire.TooLarge:
+        raise UsageError(
+            "program, tests and input of a run must not exceed 64 MiB together"
+        ) from None
     except wire.Closed:
         pass  # the answer may say why
     try:
@@ -108,7 +113,9 @@ class Fresh:
             )
         except OSError as error:
             raise SandboxError(f"cannot start {argv[0]}: {error.strerror}") from error
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
         timer = threading.Timer(wall_s + GRACE_S, process.kill)
         timer.start()
         with process.stdin, process.stdout, process.stderr:
@@ -166,7 +173,7 @@ class Warm:
             for attempt in range(2):
                 if self.owner != os.getpid() or self.process is None:
                     self.start()
-                assert self.control and self.process
+                assert self.control
                 try:
                     socket.send_fds(self.control, [b"r"], [theirs.fileno()])
                     return
@@ -180,7 +187,7 @@ class Warm:
         self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix=f"sandbox-{secrets.token_hex(4)}-")).resolve()
         self.folder.chmod(0o711)
-        self.notes = tempfile.TemporaryFile()
+        self.notes = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self.control, theirs = socket.socketpair()
         argv = command(
             base_python(), home(), "many", str(self.folder), self.confinement, self.paths

@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from . import plain, program, wire
-from .remote import Answers, Link
+from .answers import Answers
+from .remote import Link
 
 MESSAGE = 400
 

@@ -6,22 +6,24 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from . import wire
 
-def make(parent: Path, files: dict[str, str], uid: int) -> Path:
-    """A new folder below `parent` that belongs to `uid`, with these files in it.
 
-    A file that is there already belongs to the program as well.
-    """
-    folder = parent / secrets.token_hex(8)
+def new_name() -> str:
+    """A name that nobody can guess."""
+    return secrets.token_hex(8)
+
+
+def make(folder: Path, files: dict[str, str], uid: int) -> None:
+    """Make the folder, which is `uid`'s, with these files in it, which are `uid`'s as well."""
     folder.mkdir(mode=0o700)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        path.write_bytes(wire.encoded(text))
     if uid != os.geteuid():
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, uid, uid)
-    return folder
 
 
 def bytes_used(folder: Path, enough: int) -> int:

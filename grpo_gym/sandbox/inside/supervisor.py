@@ -9,39 +9,18 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import identity, judge, kernel, landlock, program, scratch, wire
-from .confine import MEBIBYTE, Host, confine, hide
+from .child import Body, Child, Refused, over, start
+from .confine import MEBIBYTE, Host, hide
 
 PIECE = 1 << 16
 DISK_CHECK_S = 0.05
 VERDICT_BYTES = 8 << 20
-
-
-class Refused(Exception):
-    """The program was not run, because its confinement failed."""
-
-
-@dataclass
-class Child:
-    """A process of the run.
-
-    Attributes:
-        pid: its id.
-        watch: a descriptor that can be read when the process has ended.
-        pipes: descriptors to read from, by name.
-    """
-
-    pid: int
-    watch: int
-    pipes: dict[str, int]
-    status: int | None = None
-    cpu_s: float = 0.0
 
 
 @dataclass
@@ -54,21 +33,6 @@ class Run:
     ended: str | None = None
 
 
-@dataclass(frozen=True)
-class Body:
-    """What a process of the run is to do.
-
-    Attributes:
-        outputs: names of its descriptors 1 and 2.
-        inputs: its descriptor 0, then 3 and on.
-        work: the function that it runs; it does not return.
-    """
-
-    outputs: tuple[str, str]
-    inputs: tuple[int, ...]
-    work: Callable[[], None]
-
-
 def supervise(host: Host, source: int, target: int, parent: Path) -> None:
     """Serve one request, read from `source`, and answer on `target`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -78,18 +42,17 @@ def supervise(host: Host, source: int, target: int, parent: Path) -> None:
         landlock.restrict(host.abi, None, signals=True)
     request = wire.receive(source)
     uids = [identity.own_uid(2 * os.getpid() + side, host.alone) for side in (0, 1)]
-    folder = scratch.make(parent, request["files"], uids[0])
+    folder = parent / scratch.new_name()
     children: list[Child] = []
     try:
-        try:
-            reply = play(host, request, source, folder, uids, children)
-        except Refused as refusal:
-            reply = {"refused": str(refusal)}
-        finally:
-            end_all(host, children)
-        wire.send(target, reply)
-    except wire.Closed:
-        pass  # nobody waits for the answer any more
+        scratch.make(folder, request["files"], uids[0])
+        reply = play(host, request, source, folder, uids, children)
+    except (Refused, OSError) as error:
+        reply = {"refused": str(error)}
+    try:
+        end_all(host, children)
+        with suppress(wire.Closed):  # nobody may wait for the answer any more
+            wire.send(target, reply)
     finally:
         scratch.remove(folder)
 
@@ -146,56 +109,11 @@ def play(
 def readable_file(text: str) -> int:
     """A descriptor to read this text from."""
     fd = os.memfd_create("stdin")
-    rest = memoryview(text.encode("utf-8", "surrogateescape"))
+    rest = memoryview(wire.encoded(text))
     while rest:
         rest = rest[os.write(fd, rest) :]
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body) -> Child:
-    """Fork a confined process; returns when its confinement is complete. Without a folder it cannot write.
-
-    Raises:
-        Refused: A step of the confinement failed.
-    """
-    pipes = {name: os.pipe() for name in body.outputs}
-    ready, told = os.pipe()
-    stdin, *extra = body.inputs
-    pid = os.fork()
-    if pid == 0:
-        try:
-            program.take_over(stdin, *(write for _, write in pipes.values()), *extra, told)
-            enter(host, limits, folder, uid, told=3 + len(extra))
-            body.work()
-        finally:
-            os._exit(1)
-    for _, write in pipes.values():
-        os.close(write)
-    os.close(told)
-    answer = os.read(ready, 4096)
-    os.close(ready)
-    child = Child(pid, os.pidfd_open(pid), {name: read for name, (read, _) in pipes.items()})
-    if answer != b"ready":
-        raise Refused(answer.decode(errors="replace") or "the process died while it was confined")
-    for fd in child.pipes.values():
-        os.set_blocking(fd, False)
-    return child
-
-
-def enter(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int) -> None:
-    """In the forked process: confine it and say so on `told`; exits if that fails."""
-    try:
-        os.setsid()
-        os.chdir(folder or "/")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        confine(host, limits, folder, uid)
-        program.forget()
-        os.write(told, b"ready")
-        os.close(told)
-    except BaseException as error:
-        os.write(told, f"{type(error).__name__}: {error}".encode())
-        os._exit(1)
 
 
 def watch(run: Run, children: list[Child], source: int, folder: Path) -> None:
@@ -279,11 +197,6 @@ def adopted() -> list[int]:
         ]
     except OSError:
         return []
-
-
-def over(child: Child) -> bool:
-    """Whether the process has ended, waited for or not."""
-    return bool(select.select([child.watch], [], [], 0)[0])
 
 
 def signals_stay_inside() -> bool:

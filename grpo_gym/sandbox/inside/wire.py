@@ -12,6 +12,18 @@ class Closed(Exception):
     """The other side has closed, or sent what is no message."""
 
 
+class TooLarge(Closed):
+    """The message is longer than the other side would read."""
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with escaped bytes as the bytes that they stand for, and other surrogates as they are."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
 def read_exactly(fd: int, length: int) -> bytes:
     """`length` bytes and no more, so that what follows stays in the kernel.
 
@@ -47,11 +59,12 @@ def send(fd: int, message: Any) -> None:
     """Write one message whole.
 
     Raises:
-        Closed: The other side has closed, or the message is too long.
+        Closed: The other side has closed.
+        TooLarge: The message is longer than 64 MiB.
     """
     body = json.dumps(message).encode()
     if len(body) > LARGEST:
-        raise Closed
+        raise TooLarge
     rest = memoryview(struct.pack(">I", len(body)) + body)
     try:
         while rest:

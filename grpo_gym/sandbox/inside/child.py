@@ -1,0 +1,98 @@
+"""A confined process of a run."""
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import program
+from .confine import Host, confine
+
+
+class Refused(Exception):
+    """The program was not run, because its confinement failed."""
+
+
+@dataclass
+class Child:
+    """A process of the run.
+
+    Attributes:
+        pid: its id.
+        watch: a descriptor that can be read when the process has ended.
+        pipes: descriptors to read from, by name.
+    """
+
+    pid: int
+    watch: int
+    pipes: dict[str, int]
+    status: int | None = None
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a process of the run is to do.
+
+    Attributes:
+        outputs: names of its descriptors 1 and 2.
+        inputs: its descriptor 0, then 3 and on.
+        work: the function that it runs; it does not return.
+    """
+
+    outputs: tuple[str, str]
+    inputs: tuple[int, ...]
+    work: Callable[[], None]
+
+
+def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body) -> Child:
+    """Fork a confined process; returns when its confinement is complete. Without a folder it cannot write.
+
+    Raises:
+        Refused: A step of the confinement failed.
+    """
+    pipes = {name: os.pipe() for name in body.outputs}
+    ready, told = os.pipe()
+    stdin, *extra = body.inputs
+    pid = os.fork()
+    if pid == 0:
+        try:
+            program.take_over(stdin, *(write for _, write in pipes.values()), *extra, told)
+            enter(host, limits, folder, uid, told=3 + len(extra))
+            body.work()
+        finally:
+            os._exit(1)
+    for _, write in pipes.values():
+        os.close(write)
+    os.close(told)
+    answer = os.read(ready, 4096)
+    os.close(ready)
+    child = Child(pid, os.pidfd_open(pid), {name: read for name, (read, _) in pipes.items()})
+    if answer != b"ready":
+        raise Refused(answer.decode(errors="replace") or "the process died while it was confined")
+    for fd in child.pipes.values():
+        os.set_blocking(fd, False)
+    return child
+
+
+def enter(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int) -> None:
+    """In the forked process: confine it and say so on `told`; exits if that fails."""
+    try:
+        os.setsid()
+        os.chdir(folder or "/")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        confine(host, limits, folder, uid)
+        program.forget()
+        os.write(told, b"ready")
+        os.close(told)
+    except BaseException as error:
+        os.write(told, f"{type(error).__name__}: {error}".encode())
+        os._exit(1)
+
+
+def over(child: Child) -> bool:
+    """Whether the process has ended, waited for or not."""
+    return bool(select.select([child.watch], [], [], 0)[0])

@@ -130,7 +130,10 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
             UsageError: An unknown option, task or split.
         """
         super().reset(seed=seed)
-        self.task = self._choose(options or {})
+        if options:
+            self.task = self._choose(options)
+        else:
+            self.task = self.tasks.draw(self.np_random, self.split)
         self.turn = 0
         self.conversation = []
         self._over = False
@@ -193,8 +196,8 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
                 f"{type(self).__name__}: an observation is a string or a tuple of messages, "
                 f"got {type(observation).__name__}"
             )
-        messages = tuple(_clean(message) for message in as_messages(observation))
-        self.conversation.extend(copy.deepcopy(messages))
+        messages = tuple(map(_clean, as_messages(observation)))
+        self.conversation.extend(map(_copied, messages))
         return messages
 
 
@@ -208,6 +211,12 @@ def _clean(message: Message) -> Message:
     """A copy of a message in which no tokeniser chokes on a lone surrogate."""
     if not is_message(message):
         raise UsageError(f"not a message with role and content: {message!r:.200}")
-    message = copy.deepcopy(message)
-    message["content"] = message["content"].encode("utf-8", "replace").decode("utf-8")
+    message = _copied(message)
+    if not message["content"].isascii():
+        message["content"] = message["content"].encode("utf-8", "replace").decode("utf-8")
     return message
+
+
+def _copied(message: Message) -> Message:
+    """A copy that shares nothing that can change: most messages hold two strings."""
+    return message.copy() if len(message) == 2 else copy.deepcopy(message)

@@ -76,8 +76,7 @@ class ProceduralTasks:
 
     def draw(self, rng: np.random.Generator, split: str) -> Task:
         """A task with a random seed. Raises `UsageError` on an unknown split."""
-        self._stream(split)
-        return self.get(f"{split}-{int(rng.integers(_SEEDS))}")
+        return self._task(split, int(rng.integers(_SEEDS)))
 
     def get(self, task_id: str) -> Task:
         """The task of an id such as "train-123". Raises `UsageError` when it is not such an id."""
@@ -87,9 +86,11 @@ class ProceduralTasks:
                 f"no task {task_id!r}: ids here are a split ({', '.join(self.splits)}) and a seed, "
                 f"as in '{self.splits[0]}-123'"
             )
-        rng = np.random.default_rng([self._stream(split), int(seed)])
-        prompt, answer, *rest = self.make(rng)
-        return Task(task_id, prompt, answer, split, *rest)
+        return self._task(split, int(seed))
+
+    def _task(self, split: str, seed: int) -> Task:
+        prompt, answer, *rest = self.make(np.random.default_rng((self._stream(split), seed)))
+        return Task(f"{split}-{seed}", prompt, answer, split, *rest)
 
     def _stream(self, split: str) -> int:
         if split not in self.splits:

@@ -229,3 +229,19 @@ def test_a_change_in_the_last_digit_is_a_different_number(value: Decimal) -> Non
 
 def test_a_score_is_never_nan_while_workers_start() -> None:
     assert not math.isnan(verify_math(boxed("x"), "y").value)
+
+
+INTEGERS = st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-20, 20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(INTEGERS, INTEGERS, st.booleans(), st.integers(0, 3))
+def test_whole_numbers_are_compared_as_the_slower_way_compares_them(
+    left: int, right: int, same: bool, zeros: int
+) -> None:
+    """The shortest way never contradicts the one through normal forms."""
+    right = left if same else right
+    answer = f"{'-' * (left < 0)}{'0' * zeros}{abs(left)}"[:18]
+    slower = fast_verdict(normalise(answer), normalise(str(right)))
+    assert slower is not None
+    assert verify_math(boxed(answer), str(right)).success == slower == (int(answer) == right)

@@ -6,6 +6,9 @@ BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 MARK = re.compile(r"####|\banswer(?:\s+is\b|\s*:|\*\*\s*:)", re.IGNORECASE)
 LINE_END = re.compile(r"[.!?](?=\s|$)|\n")
 
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+WORD = re.compile(r"[^\s$]*")
+
 MAX_TAIL = 100_000
 """Characters of a text that are looked at, from its end: the answer stands last."""
 
@@ -13,7 +16,7 @@ MAX_TAIL = 100_000
 def matching_brace(text: str, start: int) -> int | None:
     """Index of the brace that closes the one at `start`; None if it is never closed."""
     depth = 0
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
+    for match in BRACE.finditer(text, start):
         if match[0] == "{":
             depth += 1
         elif match[0] == "}":
@@ -40,7 +43,7 @@ def last_box(text: str) -> str | None:
     if text[start : start + 1] == "{":
         end = matching_brace(text, start)
         return "" if end is None else text[start + 1 : end]
-    word = re.compile(r"[^\s$]*").match(text, start)
+    word = WORD.match(text, start)
     return word[0] if word else ""
 
 

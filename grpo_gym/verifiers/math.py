@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 
 from grpo_gym.rewards import Score
 from grpo_gym.verifiers.extract import extract_answer
@@ -12,6 +13,7 @@ from grpo_gym.verifiers.workers import CannotStart, WorkerDied, shared_pool
 logger = logging.getLogger(__name__)
 
 WORKER = "grpo_gym.verifiers.worker"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def verdict(correct: float, answered: bool, timed_out: bool = False) -> Score:
@@ -58,6 +60,8 @@ def verify_math(
         where no worker process can be started at all.
     """
     answer = extract_answer(completion, require_boxed)
+    if answer is not None and _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(reference):
+        return verdict(float(int(answer) == int(reference)), answered=True)
     if answer is None or not (found := normalise(answer)):
         return verdict(0.0, answered=False)
     marked = extract_answer(reference)

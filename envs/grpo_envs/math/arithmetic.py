@@ -23,8 +23,13 @@ def expression(rng: np.random.Generator, level: int) -> tuple[str, int]:
     """
     operators = ("+", "+-", "+-", "+-*", "+-*")[level - 1]
     low, high = (0, 10) if level <= 2 else (10, 100)
-    a, b, c = (int(n) for n in rng.integers(low, high, size=3))
-    first, second = (operators[i] for i in rng.integers(len(operators), size=2))
+    # One number at a time: NumPy draws the same ones as in an array, in less time.
+    a, b, c = (
+        int(rng.integers(low, high)),
+        int(rng.integers(low, high)),
+        int(rng.integers(low, high)),
+    )
+    first, second = operators[rng.integers(len(operators))], operators[rng.integers(len(operators))]
     text, value = f"{a} {first} {b}", _apply(a, first, b)
     if level < 5:
         return text, value

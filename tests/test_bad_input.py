@@ -142,7 +142,10 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
         {"env": GSM8K, "env_args": {"path": "gone.jsonl"}},
         "gone.jsonl: there is no such file",
     ),
-    "folder without a dataset": ({"env": GSM8K, "env_args": {"path": "void"}}, "void: the folder holds no .jsonl"),
+    "folder without a dataset": (
+        {"env": GSM8K, "env_args": {"path": "void"}},
+        "void: the folder holds no .jsonl",
+    ),
     "dataset not given": ({"env": GSM8K}, "give path="),
     "unknown split": (
         {"env": GSM8K, "env_args": {"path": "good.jsonl"}, "split": "dev"},

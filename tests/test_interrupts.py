@@ -232,7 +232,7 @@ def wait_for(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("moment", range(3))
+@pytest.mark.parametrize("moment", range(2))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_can_be_stopped_at_any_moment(
     number: signal.Signals, moment: int, tmp_path: Path, finished: Path

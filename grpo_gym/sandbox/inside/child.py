@@ -23,11 +23,15 @@ class Child:
     Attributes:
         pid: its id.
         watch: a descriptor that can be read when the process has ended.
+        ready: a descriptor from which its confinement is told.
         pipes: descriptors to read from, by name.
+        status: what `wait` said of it, once it has been waited for.
+        cpu_s: the processor time that it took.
     """
 
     pid: int
     watch: int
+    ready: int
     pipes: dict[str, int]
     status: int | None = None
     cpu_s: float = 0.0
@@ -49,11 +53,7 @@ class Body:
 
 
 def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, body: Body) -> Child:
-    """Fork a confined process; returns when its confinement is complete. Without a folder it cannot write.
-
-    Raises:
-        Refused: A step of the confinement failed.
-    """
+    """Fork a process that confines itself and then does its work. Without a folder it cannot write."""
     pipes = {name: os.pipe() for name in body.outputs}
     ready, told = os.pipe()
     stdin, *extra = body.inputs
@@ -68,14 +68,21 @@ def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, bod
     for _, write in pipes.values():
         os.close(write)
     os.close(told)
-    answer = os.read(ready, 4096)
-    os.close(ready)
-    child = Child(pid, os.pidfd_open(pid), {name: read for name, (read, _) in pipes.items()})
+    for read, _ in pipes.values():
+        os.set_blocking(read, False)
+    return Child(pid, os.pidfd_open(pid), ready, {name: read for name, (read, _) in pipes.items()})
+
+
+def await_confinement(child: Child) -> None:
+    """Wait until the process is confined, and is about to begin its work.
+
+    Raises:
+        Refused: A step of the confinement failed; it has not begun.
+    """
+    answer = os.read(child.ready, 4096)
+    os.close(child.ready)
     if answer != b"ready":
         raise Refused(answer.decode(errors="replace") or "the process died while it was confined")
-    for fd in child.pipes.values():
-        os.set_blocking(fd, False)
-    return child
 
 
 def enter(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int) -> None:

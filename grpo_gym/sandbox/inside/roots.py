@@ -78,8 +78,11 @@ def precise_rules(paths: Sequence[Path]) -> list[tuple[Path, int]]:
 
 
 def coarse_rules(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """The same in a dozen rules: correct only within a process that the precise ones confine."""
-    return [(root, landlock.READ) for root in readable(paths)] + device_rules()
+    """The same in a few rules: correct only within a process that the precise ones confine."""
+    roots = readable(paths)
+    widest = [root for root in roots if not any(root.is_relative_to(r) for r in roots if r != root)]
+    devices = (Path("/dev"), landlock.READ_FILE | landlock.WRITE_FILE)
+    return [*((root, landlock.READ) for root in widest), devices]
 
 
 def device_rules() -> list[tuple[Path, int]]:

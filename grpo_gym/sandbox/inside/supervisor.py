@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import identity, judge, kernel, landlock, program, scratch, wire
-from .child import Body, Child, Refused, over, start
+from .child import Body, Child, Refused, await_confinement, over, start
 from .confine import MEBIBYTE, Host, hide
 
 PIECE = 1 << 16
@@ -87,6 +87,8 @@ def play(
             fds = (nothing.fileno(), link.fileno())
             body = Body(("verdict", "notes"), fds, lambda: judge.judge(3, 1, tests))
             children.append(start(host, limits, None, uids[1], body))
+        for child in children:
+            await_confinement(child)
     run = Run(limits, time.monotonic())
     watch(run, children, source, folder)
     if request["judged"] and not over(children[0]):

@@ -58,9 +58,9 @@ _SEEDS = 2**31
 class ProceduralTasks:
     """Endless tasks from a function of a random generator.
 
-    A task's id is its split and its seed, as in "train-123", and the task is a pure function of its
-    id. The splits use different random streams. In a small problem space two seeds may well give
-    the same problem; the streams never coincide.
+    A task's id is its split and its seed, a number below 2**31, as in "train-123", and the task is
+    a pure function of its id. The splits use different random streams. In a small problem space
+    two seeds may well give the same problem; the streams never coincide.
 
     Attributes:
         make: builds a problem from a generator, and from nothing else.
@@ -81,7 +81,8 @@ class ProceduralTasks:
     def get(self, task_id: str) -> Task:
         """The task of an id such as "train-123". Raises `UsageError` when it is not such an id."""
         split, _, seed = task_id.rpartition("-")
-        if split not in self.splits or not re.fullmatch(r"0|[1-9][0-9]{0,9}", seed):
+        known = split in self.splits and re.fullmatch(r"0|[1-9][0-9]{0,9}", seed)
+        if not known or int(seed) >= _SEEDS:
             raise UsageError(
                 f"no task {task_id!r}: ids here are a split ({', '.join(self.splits)}) and a seed, "
                 f"as in '{self.splits[0]}-123'"
@@ -89,7 +90,8 @@ class ProceduralTasks:
         return self._task(split, int(seed))
 
     def _task(self, split: str, seed: int) -> Task:
-        prompt, answer, *rest = self.make(np.random.default_rng((self._stream(split), seed)))
+        key = np.array((self._stream(split), seed), dtype=np.uint32)  # a tuple takes longer
+        prompt, answer, *rest = self.make(np.random.default_rng(key))
         return Task(f"{split}-{seed}", prompt, answer, split, *rest)
 
     def _stream(self, split: str) -> int:

@@ -44,6 +44,8 @@ def test_procedural_tasks_have_no_end() -> None:
         "train--1",
         "train-01",
         "train-1.0",
+        "train-2147483648",
+        "train-9999999999",
         "dev-3",
         "train-٣",
         "3",

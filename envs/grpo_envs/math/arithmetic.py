@@ -29,7 +29,7 @@ def expression(rng: np.random.Generator, level: int) -> tuple[str, int]:
         int(rng.integers(low, high)),
         int(rng.integers(low, high)),
     )
-    first, second = operators[rng.integers(len(operators))], operators[rng.integers(len(operators))]
+    first, second = _one_of(rng, operators), _one_of(rng, operators)
     text, value = f"{a} {first} {b}", _apply(a, first, b)
     if level < 5:
         return text, value
@@ -54,6 +54,10 @@ def check_level(level: int) -> int:
 def near_miss(task: Task, rng: np.random.Generator) -> str:
     """A wrong answer within 9 of the right one."""
     return str(int(task.answer) + int(rng.choice([-1, 1])) * int(rng.integers(1, 10)))
+
+
+def _one_of(rng: np.random.Generator, options: str) -> str:
+    return options[rng.integers(len(options))] if len(options) > 1 else options
 
 
 def _apply(a: int, operator: str, b: int) -> int:

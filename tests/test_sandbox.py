@@ -1,5 +1,6 @@
 """What a sandbox promises to whoever calls it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,7 @@ for _ in range(3):
 print("left")
 """
 BOMB = """
+import json
 import os
 while True:
     try: os.fork()
@@ -368,3 +370,63 @@ def test_servers_leave_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Monk
     warm.stop()
 
     assert not list(tmp_path.iterdir())
+
+
+CONTAINER = """#!{python}
+import json, os, sys
+arguments = sys.argv[1:]
+with open({log!r}, "w") as log:
+    json.dump(arguments, log)
+volume = next(a for a in arguments if a.startswith("--volume")).split("=", 1)[1].split(":")
+volume = [os.path.dirname(part) for part in volume]
+command = arguments[arguments.index("image:1") + 1 :]
+command = [{python!r}, *(word.replace(volume[1], volume[0]) for word in command[1:])]
+os.execv(command[0], command)
+"""
+
+
+@landlock_here
+def test_a_container_is_started_without_network_or_privileges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "arguments"
+    tool = tmp_path / "tool"
+    tool.write_text(CONTAINER.format(python=server.base_python(), log=str(log)))
+    tool.chmod(0o755)
+    monkeypatch.setenv("GRPO_GYM_CONTAINER", f"{tool} image:1")
+    container = backends.MAKERS["container"](())
+
+    reply = container.exchange([request("print(input())")], 3.0)
+
+    assert reply
+    assert reply.get("status") == 256, reply  # input() at the end of an empty input
+    arguments = json.loads(log.read_text())
+    assert arguments[:3] == ["run", "--rm", "--interactive"]
+    wanted = {"--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534"}
+    assert wanted | {"--security-opt=no-new-privileges", "--pids-limit=256"} <= set(arguments)
+
+
+@pytest.mark.parametrize("value", ["", "docker", "no-such-program image:1"])
+def test_without_a_container_program_there_is_no_container(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_GYM_CONTAINER", value)
+
+    with pytest.raises(SandboxError, match="GRPO_GYM_CONTAINER"):
+        backends.MAKERS["container"](())
+
+
+@landlock_here
+def test_too_much_to_send_is_a_mistake(warm: Warm) -> None:
+    with pytest.raises(UsageError, match="64 MiB"):
+        warm.exchange([request("x" * (65 << 20))], 3.0)
+
+
+@landlock_here
+def test_odd_text_goes_in_and_comes_out() -> None:
+    result = run("import sys; print(ascii(sys.stdin.read()))", stdin="\udc80\u00e9", limits=QUICK)
+    assert result.stdout == "'\\udc80\\xe9'\n" or result.status == "exit"
+    assert run("print('\ud800')", limits=QUICK).status == "exit"
+    assert run("print(1)\0", limits=QUICK).status == "exit"
+    assert run("(" * 100_000, limits=QUICK).status == "exit"
+    assert run(["echo", "a\0b"], limits=QUICK).exit_code == 127

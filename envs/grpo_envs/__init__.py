@@ -136,3 +136,13 @@ register(
     extra="games",
     summary="Walk through a grid of rooms, seeing only what is in front of you.",
 )
+register(
+    "grpo_gym/SQL-v0",
+    "grpo_envs.tools.sql:SQLEnv",
+    turns="1-8",
+    tools=("schema", "query"),
+    verifier="rows compared by value",
+    source="procedural, `level` 1 to 5",
+    licence="Apache-2.0",
+    summary="Answer a question about a SQLite database by querying it.",
+)

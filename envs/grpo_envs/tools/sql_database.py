@@ -1,0 +1,157 @@
+"""A small SQLite database in memory on which anybody's query may be run: read-only, and bounded."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Value = str | int | float | bytes | None
+Row = tuple[Value, ...]
+
+_ACTIONS = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_NAMES = """
+abs avg cast ceil ceiling coalesce concat concat_ws count cume_dist dense_rank first_value floor
+glob group_concat ifnull iif instr lag last_value lead length like likelihood likely lower ltrim
+max min mod nth_value ntile nullif percent_rank pow power rank replace round row_number rtrim
+sign sqrt string_agg substr substring sum total trim typeof unicode unlikely upper
+"""
+_FUNCTIONS = frozenset(_NAMES.split())
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 2_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 64,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 16,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 50_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+}
+_OPS_BETWEEN_CHECKS = 100
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a query brought.
+
+    Attributes:
+        columns: their names.
+        rows: the first rows, `max_rows` at most.
+        more: whether there were further rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    more: bool
+
+
+class Database:
+    """Tables in memory that can be read, but not changed.
+
+    A query may do nothing but select: SQLite's authorizer turns down every other action (writes,
+    ATTACH, PRAGMA, transactions) and every function that is not on a short list, so nothing
+    that loads code, draws random numbers, reads the clock or makes large values.
+
+    Work is bounded by the number of SQLite's own instructions, so that what a query brings does not
+    depend on how busy the machine is; a limit in seconds stands behind it. Values are bounded too.
+
+    May be used from any thread; queries wait for each other.
+
+    Args:
+        schema: one CREATE TABLE statement a table.
+        rows: the rows of each table, by its name.
+        max_ops: most instructions of one query.
+        max_seconds: most seconds of one query.
+    """
+
+    def __init__(
+        self,
+        schema: Sequence[str],
+        rows: Iterable[tuple[str, Sequence[Row]]],
+        *,
+        max_ops: int = 3_000_000,
+        max_seconds: float = 2.0,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._ops_left = 0
+        self._deadline = 0.0
+        self._max_ops = max_ops
+        self._max_seconds = max_seconds
+        self._connection = _filled(schema, rows)
+        self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        self._connection.execute("PRAGMA query_only = ON")
+        for limit, value in _LIMITS.items():
+            self._connection.setlimit(limit, value)
+        self._connection.set_authorizer(_authorize)
+        self._connection.set_progress_handler(self._must_stop, _OPS_BETWEEN_CHECKS)
+
+    def query(self, sql: str, max_rows: int) -> Result:
+        """Run one SELECT statement.
+
+        Args:
+            sql: any text.
+            max_rows: most rows that are fetched.
+
+        Raises:
+            ValueError: It is no such statement, may not be run, or is too much work. The message is
+                for whoever wrote it.
+        """
+        with self._lock:
+            self._ops_left = self._max_ops
+            self._deadline = time.monotonic() + self._max_seconds
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute(sql)
+                if cursor.description is None:
+                    raise ValueError("there is no SELECT in it")
+                rows = cursor.fetchmany(max_rows + 1)
+                columns = tuple(str(column[0]) for column in cursor.description)
+            except (sqlite3.Error, sqlite3.Warning, UnicodeError, MemoryError) as error:
+                raise ValueError(_reason(error)) from error
+            finally:
+                cursor.close()
+        return Result(columns, tuple(rows[:max_rows]), len(rows) > max_rows)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            self._connection.close()
+
+    def _must_stop(self) -> bool:
+        self._ops_left -= _OPS_BETWEEN_CHECKS
+        return self._ops_left < 0 or time.monotonic() > self._deadline
+
+
+def _filled(schema: Sequence[str], rows: Iterable[tuple[str, Sequence[Row]]]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN")
+    for statement in schema:
+        connection.execute(statement)
+    for table, values in rows:
+        marks = ", ".join("?" * len(values[0]))
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+    connection.execute("COMMIT")
+    return connection
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+) -> int:
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_OK if second in _FUNCTIONS else sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _ACTIONS else sqlite3.SQLITE_DENY
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if text == "interrupted":
+        return "the query is too much work"
+    if text == "not authorized":
+        return "only SELECT is allowed"
+    return text or type(error).__name__

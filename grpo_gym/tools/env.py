@@ -11,7 +11,7 @@ from grpo_gym.rewards import Score
 from grpo_gym.tasks import Task
 from grpo_gym.tools.call import BadCall, Call, Codec
 from grpo_gym.tools.codecs import make_codec
-from grpo_gym.tools.function import NOTHING, Tool
+from grpo_gym.tools.function import NOTHING, AnyTool, Tool
 from grpo_gym.tools.hermes import HermesCodec
 from grpo_gym.types import Message, Observation
 
@@ -49,7 +49,7 @@ class ToolEnv(TextEnv):
     def __init__(
         self,
         *,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[AnyTool] = (),
         codec: str | Codec | None = None,
         max_calls: int = 16,
         max_output: int = 4096,
@@ -66,7 +66,7 @@ class ToolEnv(TextEnv):
         self.max_calls = max_calls
         self.max_output = max_output
         every = [*_own_tools(self), *tools]
-        self.tools = {tool.name: tool for tool in every}
+        self.tools: dict[str, AnyTool] = {tool.name: tool for tool in every}
         if not every or len(self.tools) < len(every):
             names = ", ".join(tool.name for tool in every) or "none"
             raise UsageError(f"{type(self).__name__} needs tools of different names, got {names}")

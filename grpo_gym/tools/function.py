@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, NotRequired, get_type_hints
+from typing import Annotated, Any, NotRequired, Protocol, get_type_hints
 
 import pydantic
 from typing_extensions import TypedDict
@@ -21,6 +21,41 @@ class Hidden:
 
     As in `balance: Annotated[dict[str, int], Hidden]`; see `ToolEnv.hidden`.
     """
+
+
+class AnyTool(Protocol):
+    """What an environment and a codec want of a tool: a `Tool`, or one that runs elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does, in a line."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the tool, in the form that chat APIs use."""
+        ...
+
+    @property
+    def hidden(self) -> Mapping[str, bool]:
+        """Parameters that the environment passes, and whether each must be passed."""
+        ...
+
+    def run(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        hidden: Mapping[str, Any] = NOTHING,
+        seconds: float | None = None,
+        untyped: bool = False,
+    ) -> tuple[str, bool]:
+        """The result as text, and whether all went well; never raises."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +122,7 @@ class Tool:
             whatever the function raises becomes a text that begins with "Error".
         """
         try:
-            text = json.dumps(self._typed(arguments) if untyped else arguments)
+            text = json.dumps(read_texts(arguments, self.schema) if untyped else arguments)
             values = self.arguments.validate_json(text, strict=True)
         except pydantic.ValidationError as error:
             return f"Error: {self.name}: {_explain(error)}", False
@@ -105,11 +140,6 @@ class Tool:
         """The result as text, or a coroutine that will bring it."""
         result = self(**values)
         return _awaited(result) if inspect.isawaitable(result) else _as_text(result)
-
-    def _typed(self, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Texts as the values that the parameters' types make of them."""
-        rules = self.schema["function"]["parameters"].get("properties", {})
-        return {name: _value(text, rules.get(name, {})) for name, text in arguments.items()}
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -163,6 +193,12 @@ def _message(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except Exception:  # somebody's exception may not know how to show itself
         return type(error).__name__
+
+
+def read_texts(arguments: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts as the values that the parameters' types, in a tool's schema, make of them."""
+    rules = schema["function"]["parameters"].get("properties", {})
+    return {name: _value(text, rules.get(name, {})) for name, text in arguments.items()}
 
 
 def _value(text: str, rule: Mapping[str, Any]) -> Any:

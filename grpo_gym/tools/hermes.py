@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_gym.tools.call import BadCall, Call, read_json, schemas, skip_spaces
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
@@ -14,7 +14,7 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 class HermesCodec:
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the form of Hermes and Qwen."""
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """The form of a call, and one JSON schema a line."""
         form = self.render(Call("NAME", {})).replace("{}", "{...}")
         return f"To call a tool, write {form}\nTools:\n{schemas(tools)}"

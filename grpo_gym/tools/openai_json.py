@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_gym.tools.call import BadCall, Call, read_json, schemas
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 _START = re.compile(r'\{\s*"tool_calls"\s*:')
 _FORM = '{"tool_calls": [{"type": "function", "function": {"name": "NAME", "arguments": "{...}"}}]}'
@@ -19,7 +19,7 @@ class OpenAICodec:
     The arguments are an object, or a string that holds its JSON, as the API has it.
     """
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """The form of a message with calls, and one JSON schema a line."""
         return f"To call tools, write {_FORM}\nTools:\n{schemas(tools)}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_gym.errors import UsageError
 from grpo_gym.tools.call import BadCall, Call
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 _OPEN, _CLOSE = "```python\n", "\n```"
 _LONGEST = 20_000
@@ -23,7 +23,7 @@ class PythonCodec:
     dicts. A block that holds anything else is a bad call as a whole.
     """
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """The form of a block, and a signature with a description for each tool."""
         lines = "\n".join(f"{_signature(tool)}: {tool.description}" for tool in tools)
         return (
@@ -99,7 +99,7 @@ def _literal(node: ast.expr) -> Any:
     raise ValueError("values are literals, as in JSON")
 
 
-def _signature(tool: Tool) -> str:
+def _signature(tool: AnyTool) -> str:
     parameters = tool.schema["function"]["parameters"]
     required = parameters.get("required", [])
     parts = [

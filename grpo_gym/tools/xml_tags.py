@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpo_gym.errors import UsageError
 from grpo_gym.tools.call import BadCall, Call, schemas
-from grpo_gym.tools.function import Tool
+from grpo_gym.tools.function import AnyTool
 
 _OPEN, _CLOSE = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
@@ -24,7 +24,7 @@ class XMLCodec:
     The `<tool_call>` tags that such models write around a call are ignored.
     """
 
-    def instructions(self, tools: Sequence[Tool]) -> str:
+    def instructions(self, tools: Sequence[AnyTool]) -> str:
         """The form of a call, and one JSON schema a line."""
         return f"To call a tool, write\n{_FORM}\nTools:\n{schemas(tools)}"
 

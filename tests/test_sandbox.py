@@ -362,13 +362,23 @@ def test_a_folder_of_any_shape_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_servers_leave_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    warm = Warm("none")
-    assert warm.exchange([request("open('f', 'w').write('x')")], 3.0)
-    warm.stop()
+@pytest.mark.parametrize("backend", [*BACKENDS, "unsafe"])
+@pytest.mark.parametrize("end", ["exit(0)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_nothing_is_left_behind_however_the_caller_ends(
+    end: str, backend: str, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    code = (
+        "import os\nfrom grpo_gym.sandbox import run\n"
+        f"assert run(\"open('f', 'w').write('x')\", backend={backend!r}).ok\n{end}"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], timeout=60, env=environment)
 
+    deadline = time.monotonic() + 5
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not list(tmp_path.iterdir())
 
 

@@ -158,7 +158,12 @@ def test_a_program_that_does_not_load_is_told_with_its_last_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setup", "test"), [("1 / 0", "assert f() == 1"), ("", "class A: pass\nassert f(A()) == 1")]
+    ("setup", "test"),
+    [
+        ("1 / 0", "assert f() == 1"),
+        ("", "class A: pass\nassert f(A()) == 1"),
+        ("", "assert f(exec) == 1"),
+    ],
 )
 def test_tests_that_cannot_be_run_say_nothing_of_the_program(setup: str, test: str) -> None:
     score = verify_asserts("def f(*a): return 1", test, setup=setup, limits=QUICK)

@@ -222,7 +222,7 @@ class Warm:
             with self.notes:
                 self.notes.seek(0)
                 last = last_line(self.notes.read())
-            scratch.remove_all(self.folder)
+            scratch.remove_all(self.folder)  # where the server could not
         self.process = self.control = self.notes = self.folder = None
         atexit.unregister(self.stop)
         return last

@@ -8,6 +8,21 @@ from . import plain, wire
 from .raised import exception, failure
 
 MOST_FUNCTIONS = 100_000
+POWERFUL = (
+    eval,
+    exec,
+    compile,
+    __import__,
+    open,
+    input,
+    getattr,
+    setattr,
+    delattr,
+    vars,
+    globals,
+    locals,
+)
+"""Functions by which the program could reach into the tests' process, were it given one to call back."""
 
 
 class Link:
@@ -98,7 +113,7 @@ class Link:
         """
         if isinstance(value, Remote):
             return number_of(value)
-        if isinstance(value, type) or not callable(value):
+        if isinstance(value, type) or not callable(value) or value in POWERFUL:
             raise plain.NotPlain(f"a {type(value).__name__} cannot be handed to the program")
         if len(self.functions) >= MOST_FUNCTIONS:
             raise plain.NotPlain("too many functions")

@@ -49,7 +49,7 @@ def remove(folder: Path) -> None:
     Goes down and up one step at a time, so that neither the depth of what the program made nor the
     length of its paths matters.
     """
-    fd = open_folder(folder.name, os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY))
+    fd = open_folder(folder.name, os.open(folder.parent, os.O_PATH))
     left = [os.listdir(fd)]  # noqa: PTH208 (a descriptor has no path)
     names = [folder.name]
     while left:
@@ -62,17 +62,18 @@ def remove(folder: Path) -> None:
             else:
                 os.unlink(name, dir_fd=fd)
         else:
-            fd = open_folder("..", fd, own=False)
+            above = os.open("..", os.O_PATH, dir_fd=fd)
+            os.close(fd)
+            fd = above
             os.rmdir(names.pop(), dir_fd=fd)
             left.pop()
     os.close(fd)
 
 
-def open_folder(name: str, base: int, own: bool = True) -> int:
-    """The folder of this name in the folder `base`, which is closed. Its owner may do all in it, if `own`."""
+def open_folder(name: str, base: int) -> int:
+    """The folder of this name in the folder `base`, which is closed; its owner may then do all in it."""
     try:
-        if own:
-            os.chmod(name, 0o700, dir_fd=base)
+        os.chmod(name, 0o700, dir_fd=base)
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base)
     finally:
         os.close(base)

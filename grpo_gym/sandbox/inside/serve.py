@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import identity, landlock, roots, seccomp, supervisor
+from . import identity, landlock, roots, scratch, seccomp, supervisor
 from .confine import Host, hide
 
 COMMON = (
@@ -43,6 +43,10 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
             raise OSError("the kernel offers no Landlock")
         if not seccomp.supported():
             raise OSError(f"there is no table of system calls for {os.uname().machine}")
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(
+            "800"
+        )  # short of memory, end a run and not its caller
     alone = identity.alone_in_namespace()
     capabilities = 0
     if os.geteuid() == 0 and not alone:
@@ -50,7 +54,8 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
     rules = tuple(roots.coarse_rules(paths))
     if abi:
         own = (parent, landlock.all_rights(abi))
-        landlock.restrict(abi, [*roots.precise_rules(paths), own], signals=False)
+        beside = (parent.parent, landlock.REMOVE_DIR)  # to remove `parent` itself in the end
+        landlock.restrict(abi, [*roots.precise_rules(paths), own, beside], signals=False)
     return Host(
         abi=abi,
         rules=rules,
@@ -90,6 +95,7 @@ def serve(host: Host, control: socket.socket, parent: Path) -> None:
         os.close(fd)
     with suppress(ChildProcessError):
         os.wait()  # with SIGCHLD ignored: until the last supervisor has cleaned up
+    scratch.remove_all(parent)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_gym import registry
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ListTasks, Task
@@ -343,6 +344,16 @@ def test_an_episode_in_each_format(name: str) -> None:
     env.reset(seed=0)
     observation, *_ = env.step(make_codec(name).render(Call("add", {"a": 2, "b": 3})))
     assert observation == ({"role": "tool", "name": "add", "content": "5"},)
+
+
+@pytest.mark.parametrize("name", [*TYPED, "xml"])
+def test_a_registered_environment_takes_each_format(name: str) -> None:
+    env: Any = registry.make("grpo_gym/Calculator-v0", codec=name, level=3)
+    system = env.reset(seed=1)[0][0]["content"]
+    call, answer = env.solution(env.task)
+    assert env.codec.render(Call("calculator", {"expression": "1 + 2"})) in system
+    assert env.step(call)[0][0]["content"] == env.task.answer
+    assert env.step(answer)[4]["success"]
 
 
 class TestAnotherFormatKeepsTheContract(EnvContract):

@@ -1,5 +1,6 @@
 """Environments that come with grpo_gym. Importing this registers them; see envs/README.md."""
 
+from grpo_envs.adapters import register_reasoning_gym
 from grpo_gym.registry import register
 
 register(
@@ -183,3 +184,12 @@ register(
     extra="search",
     summary="Answer a question over several documents by searching, and cite them.",
 )
+register(
+    "grpo_gym/CodeDataset-v0",
+    "grpo_envs.code.dataset:CodeDatasetEnv",
+    verifier="verifiers.code",
+    source="any file or data set of problems with tests: assertions, APPS, CodeContests, LiveCodeBench",
+    licence="yours",
+    summary="Write a program that passes the tests of your own data set.",
+)
+register_reasoning_gym()

@@ -1,6 +1,7 @@
 """Hidden parameters, time limits, and tools that are coroutines."""
 
 import asyncio
+import gc
 import math
 import threading
 import time
@@ -14,7 +15,7 @@ from grpo_gym.rewards import Score
 from grpo_gym.tasks import ListTasks, Task
 from grpo_gym.testing import EnvContract
 from grpo_gym.tools import Call, HermesCodec, Hidden, ToolEnv, tool
-from grpo_gym.tools.deadline import run_within
+from grpo_gym.tools.deadline import Caller, run_within
 
 
 @tool
@@ -150,6 +151,43 @@ def test_without_a_limit_a_tool_runs_in_the_callers_thread() -> None:
 
     assert where.run({}) == (threading.current_thread().name, True)
     assert where.run({}, seconds=5.0) == ("tool", True)
+
+
+def test_an_environments_tools_share_a_thread_until_one_is_late() -> None:
+    seen: list[threading.Thread] = []
+
+    @tool
+    def stay(seconds: float) -> str:
+        """Remember the thread."""
+        seen.append(threading.current_thread())
+        time.sleep(seconds)
+        return "here"
+
+    class Stay(BankEnv):
+        max_turns = 9
+
+        def __init__(self) -> None:
+            ToolEnv.__init__(self, tasks=ListTasks([Task("one", "?", "!")]), tools=[stay])
+
+    env = Stay()
+    env.reset(seed=0)
+    for seconds in (0.0, 0.0, 0.4, 0.0):
+        answer(env, "stay", seconds=seconds)
+    assert seen[0] is seen[1] is seen[2] is not seen[3]
+    env.close()
+    for thread in seen:
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
+def test_a_thread_ends_with_what_it_belongs_to() -> None:
+    caller = Caller()
+    thread = caller.run(threading.current_thread, 5.0)
+    assert thread.is_alive()
+    del caller
+    gc.collect()
+    thread.join(5.0)
+    assert not thread.is_alive()
 
 
 class Rude(Exception):

@@ -11,6 +11,7 @@ from grpo_gym.rewards import Score
 from grpo_gym.tasks import Task
 from grpo_gym.tools.call import BadCall, Call, Codec
 from grpo_gym.tools.codecs import make_codec
+from grpo_gym.tools.deadline import Caller
 from grpo_gym.tools.function import NOTHING, AnyTool, Tool
 from grpo_gym.tools.hermes import HermesCodec
 from grpo_gym.types import Message, Observation
@@ -24,10 +25,11 @@ class ToolEnv(TextEnv):
     without a call is the final answer, which `grade` scores. What a tool raises is told to the
     model.
 
-    A tool runs in a thread of its own and is given up on after `call_seconds`: the model is told,
-    and the episode goes on. Python cannot kill a thread, so what is given up on may still run in
-    the background; untrusted code belongs into a process that can be killed. Without a limit tools
-    run in the thread that steps the environment, which suits objects that are bound to one thread.
+    Tools run in a thread beside the one that steps the environment, always the same one until a
+    call takes longer than `call_seconds`: it is then given up on, the model is told, and the
+    episode goes on. Python cannot kill a thread, so what is given up on may still run in the
+    background; untrusted code belongs into a process that can be killed. Without a limit tools run
+    in the thread that steps the environment, as objects that are bound to it ask for.
 
     Args:
         tools: tools besides the methods.
@@ -73,6 +75,12 @@ class ToolEnv(TextEnv):
         check_count("max_calls", max_calls)
         check_count("max_output", max_output)
         self.calls = 0
+        self._caller = Caller()
+
+    def close(self) -> None:
+        """Let the tools' thread end."""
+        self._caller.close()
+        super().close()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -134,6 +142,7 @@ class ToolEnv(TextEnv):
                 hidden=self.hidden(),
                 seconds=None if math.isinf(self.call_seconds) else self.call_seconds,
                 untyped=call.untyped,
+                caller=self._caller,
             )
             return Message(role="tool", name=call.name, content=_cut(text, self.max_output))
         return Message(role="tool", content=_cut(text, self.max_output))

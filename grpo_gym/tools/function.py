@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import TypedDict
 
 from grpo_gym.errors import UsageError
-from grpo_gym.tools.deadline import run_within
+from grpo_gym.tools.deadline import Caller, run_within
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -53,6 +53,7 @@ class AnyTool(Protocol):
         hidden: Mapping[str, Any] = NOTHING,
         seconds: float | None = None,
         untyped: bool = False,
+        caller: Caller | None = None,
     ) -> tuple[str, bool]:
         """The result as text, and whether all went well; never raises."""
         ...
@@ -107,6 +108,7 @@ class Tool:
         hidden: Mapping[str, Any] = NOTHING,
         seconds: float | None = None,
         untyped: bool = False,
+        caller: Caller | None = None,
     ) -> tuple[str, bool]:
         """Validate the arguments strictly, run the function, and give its result as text.
 
@@ -116,6 +118,7 @@ class Tool:
             seconds: how long the function may take; see `grpo_gym.tools.deadline`.
             untyped: whether the arguments are all text: what is not of type string is then read as
                 JSON.
+            caller: whose thread the function runs in, when there is a limit.
 
         Returns:
             The text, and whether all went well. A wrong argument, a result that is too late, or
@@ -130,7 +133,7 @@ class Tool:
             return f"Error: {self.name}: arguments cannot be read ({type(error).__name__})", False
         values |= {name: hidden[name] for name in self.hidden if name in hidden}
         try:
-            return run_within(lambda: self._finished(values), seconds), True
+            return run_within(lambda: self._finished(values), seconds, caller), True
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever a tool raises is the model's to read

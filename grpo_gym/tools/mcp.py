@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from grpo_gym.errors import UsageError
+from grpo_gym.tools.deadline import Caller
 from grpo_gym.tools.function import NOTHING, read_texts
 
 
@@ -39,6 +40,7 @@ class RemoteTool:
         hidden: Mapping[str, Any] = NOTHING,
         seconds: float | None = None,
         untyped: bool = False,
+        caller: Caller | None = None,
     ) -> tuple[str, bool]:
         """Have the server run the tool; it validates the arguments. See `Tool.run`."""
         values = read_texts(arguments, self.schema) if untyped else dict(arguments)

@@ -193,3 +193,13 @@ register(
     summary="Write a program that passes the tests of your own data set.",
 )
 register_reasoning_gym()
+register(
+    "grpo_gym/Python-v0",
+    "grpo_envs.tools.python:PythonEnv",
+    turns="1-6",
+    tools=("python",),
+    verifier="verifiers.math",
+    source="procedural, `level` 1 to 3",
+    licence="Apache-2.0",
+    summary="Answer a question of number theory with a Python session at hand.",
+)

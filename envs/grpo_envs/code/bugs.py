@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from grpo_envs.code.functions import FUNCTIONS, Function
+from grpo_envs.code.function import Function
+from grpo_envs.code.functions_of_lists import OF_LISTS
+from grpo_envs.code.functions_of_values import OF_VALUES
 from grpo_envs.code.problem import Problem, fenced
 
+FUNCTIONS = OF_LISTS + OF_VALUES
 HIDDEN = 6
 DRAWS = 1000
 PARAMETERS = {"K": (3, 6), "M": (6, 10)}

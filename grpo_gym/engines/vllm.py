@@ -1,0 +1,275 @@
+"""Sampling with vLLM in this process: token ids in, token ids and log-probs out."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grpo_gym.engines.base import Engine, Request, Sampling
+from grpo_gym.engines.lanes import check, unique_ids
+from grpo_gym.engines.vllm_start import start
+from grpo_gym.engines.vllm_weights import Checkpoint, scale_logits, take_weights
+from grpo_gym.errors import UsageError
+from grpo_gym.types import Completion, FloatArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from vllm import RequestOutput, SamplingParams
+
+_LOWEST_TEMPERATURE = 0.01
+"""vLLM would raise a lower one to this without a word in the answer."""
+
+
+class VLLMEngine(Engine):
+    """vLLM's engine, stepped by hand: lanes join the running batch one by one, and leave it so.
+
+    Equal beginnings of prompts are encoded once (prefix caching), the G copies of a task among them.
+    A request's tokens are decided by its seed; its log-probs, up to the rounding of sums of floats,
+    are those of the distribution really sampled from.
+
+    vLLM holds weights of its own: `load` copies the learner's into them, in place. On the CPU build,
+    and there alone, every line of this was run.
+
+    Args:
+        model: folder of a transformers model with its tokenizer, or a Hugging Face id.
+        dtype: of vLLM's weights.
+        context_length: most tokens of prompt and completion; None: what the model takes.
+        max_lanes: most requests that run at once; the others wait their turn.
+        arguments: further fields of vLLM's `EngineArgs`, such as `gpu_memory_utilization`.
+
+    Raises:
+        UsageError: vLLM is missing, or refuses the model or an argument.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "float32",
+        context_length: int | None = None,
+        max_lanes: int = 256,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._engine = start(
+            model,
+            dtype=dtype,
+            context_length=context_length,
+            max_lanes=max_lanes,
+            arguments=arguments or {},
+        )
+        config = self._engine.model_config
+        self.version = 0
+        self.context_length = int(config.max_model_len)
+        self._vocabulary = int(config.get_vocab_size())
+        self._checkpoint = Checkpoint(config.hf_config)
+        self._running: dict[int, Request] = {}
+        self._asleep = False
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """See `Engine.submit`. Either all requests are taken or none.
+
+        Raises:
+            UsageError: A request makes no sense, or vLLM rejects it.
+        """
+        unique_ids(requests, set(self._running))
+        for request in requests:
+            check(request, self.context_length)
+            self._check_ids(request.prompt_ids)
+        self.wake()
+        added: list[str] = []
+        try:
+            for request, params in [(r, self._params(r)) for r in requests]:
+                self._add(str(request.id), request.prompt_ids, params)
+                added.append(str(request.id))
+        except ValueError as error:
+            self._engine.abort_request(added)
+            line = " ".join(str(error).split())
+            raise UsageError(f"vLLM rejects a request: {line}") from error
+        self._running |= {request.id: request for request in requests}
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """See `Engine.step`.
+
+        Raises:
+            RuntimeError: vLLM lost a request, or ended it for another reason than a stop or a limit.
+                Whatever vLLM itself raises goes on to the caller. Every request is dropped.
+        """
+        try:
+            if self._running and not self._engine.has_unfinished_requests():
+                raise RuntimeError(f"vLLM lost {len(self._running)} requests")
+            outputs = [output for output in self._engine.step() if output.finished]
+            return [self._take(output) for output in outputs]
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def busy(self) -> bool:
+        """See `Engine.busy`."""
+        return bool(self._running)
+
+    def abort(self) -> None:
+        """See `Engine.abort`."""
+        if self._running:
+            self._engine.abort_request([str(name) for name in self._running])
+        self._running.clear()
+
+    def load(self, state: Mapping[str, "Tensor"], version: int) -> None:
+        """See `Engine.load`. Whatever was cached under the old weights is dropped.
+
+        Raises:
+            UsageError: Requests are in flight, so that their completions would mix two policies;
+                or names or shapes differ from the model's.
+            RuntimeError: vLLM did not drop its cache.
+        """
+        self._require_idle("loading weights")
+        weights = self._checkpoint.weights(state)
+        if self._asleep:  # room for the weights first, for the cache after
+            self._engine.wake_up(["weights"])
+        self._engine.collective_rpc(take_weights, args=(weights,))
+        self.wake()
+        if not self._engine.reset_prefix_cache():
+            raise RuntimeError("vLLM kept a cache of the old weights: some request still holds it")
+        self.version = version
+
+    def score(
+        self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
+    ) -> list[FloatArray]:
+        """See `Engine.score`; temperature 0 counts as 1, as for sampling.
+
+        Raises:
+            UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
+                beyond the vocabulary.
+        """
+        from vllm import SamplingParams
+
+        self._require_idle("scoring")
+        for sequence in sequences:
+            self._check_ids(sequence)
+            if len(sequence) > self.context_length:
+                raise UsageError(
+                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
+                    f"{self.context_length}"
+                )
+        self.wake()
+        scores = [np.empty(0) for _ in sequences]
+        # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
+        self._engine.apply_model(scale_logits(1 / (temperature or 1.0)))
+        try:
+            for i, sequence in enumerate(sequences):
+                if len(sequence) > 1:
+                    # The last token would not fit into a prompt of the context's length.
+                    *prompt, last = map(int, sequence)
+                    params = SamplingParams(
+                        max_tokens=1,
+                        ignore_eos=True,
+                        seed=0,
+                        prompt_logprobs=0,
+                        logprob_token_ids=[last],
+                        logprobs=1,
+                        detokenize=False,
+                    )
+                    self._add(str(i), prompt, params)
+            while self._engine.has_unfinished_requests():
+                for output in self._engine.step():
+                    if output.finished:
+                        i = int(output.request_id)
+                        scores[i] = _scores(output, int(sequences[i][-1]))
+        finally:
+            self._engine.abort_request([str(i) for i in range(len(sequences))])
+            self._engine.apply_model(scale_logits(temperature or 1.0))
+        return scores
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`: weights go to the host's memory, the cache is freed; not on the CPU."""
+        self._require_idle("sleeping")
+        if self._engine.model_config.enable_sleep_mode and not self._asleep:
+            self._engine.sleep(level=1)
+            self._asleep = True
+
+    def wake(self) -> None:
+        """Undo `sleep`; every method that needs the engine awake does so by itself."""
+        if self._asleep:
+            self._engine.wake_up()
+            self._asleep = False
+
+    def close(self) -> None:
+        """Drop every request and free the model."""
+        self.abort()
+        self._engine.engine_core.shutdown()
+
+    def _add(self, name: str, prompt_ids: Sequence[int], params: "SamplingParams") -> None:
+        self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
+
+    def _params(self, request: Request) -> "SamplingParams":
+        """A request's sampling as vLLM says it; the seed alone decides the draws."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sampling: Sampling = request.sampling
+        if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {sampling.temperature}, but must be 0 (greedy) or at least "
+                f"{_LOWEST_TEMPERATURE}"
+            )
+        room = self.context_length - len(request.prompt_ids)
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            max_tokens=min(sampling.max_tokens, room),
+            stop=list(sampling.stop),
+            stop_token_ids=list(sampling.stop_token_ids),
+            seed=request.seed % 2**63,
+            logprobs=min(sampling.top_logprobs, self._vocabulary),
+            flat_logprobs=True,
+            ignore_eos=True,  # what ends a turn is in the request
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,
+            spaces_between_special_tokens=False,
+            include_stop_str_in_output=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
+
+    def _take(self, output: "RequestOutput") -> tuple[int, Completion]:
+        """A finished request as a record."""
+        request = self._running.pop(int(output.request_id))
+        sampled = output.outputs[0]
+        reason = sampled.finish_reason
+        if reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a request with the reason {reason!r}")
+        count = request.sampling.top_logprobs
+        # Of each position: the sampled token, then the most probable ones.
+        shape = (len(sampled.token_ids), count + 1)
+        logprobs = np.minimum(np.array(sampled.logprobs.logprobs).reshape(shape), 0.0)
+        ids = np.array(sampled.logprobs.token_ids).reshape(shape) if count else None
+        return request.id, Completion(
+            token_ids=np.array(sampled.token_ids),
+            logprobs=logprobs[:, 0],
+            finish_reason="stop" if reason == "stop" else "length",
+            version=self.version,
+            top_ids=None if ids is None else ids[:, 1:],
+            top_logprobs=logprobs[:, 1:] if count else None,
+        )
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
+            raise UsageError(
+                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
+                f"{self._vocabulary}; use the model's own tokenizer"
+            )
+
+    def _require_idle(self, what: str) -> None:
+        if self._running:
+            raise UsageError(
+                f"{len(self._running)} requests are in flight; finish or abort them before {what}"
+            )
+
+
+def _scores(output: "RequestOutput", last: int) -> FloatArray:
+    """Log-probs of a prompt's tokens but the first, and of the token after it."""
+    ids = output.prompt_token_ids[1:]
+    found = [at[token].logprob for at, token in zip(output.prompt_logprobs[1:], ids, strict=True)]
+    return np.array([*found, output.outputs[0].logprobs[0][last].logprob])

@@ -1,0 +1,118 @@
+"""Starting vLLM in this process: its settings, and what it must leave as it was."""
+
+import contextlib
+import importlib.util
+import os
+import random
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from grpo_gym.errors import UsageError
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+# Where the user has not said otherwise: quiet, no report of usage, threads left where they are.
+_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+
+_CPU_CACHE_BYTES = 2**30
+_GPU_SHARE = 0.5
+"""Of the GPU's memory; the trainer needs the rest, and all of it while the engine sleeps."""
+
+_OURS = {
+    "model": "the model option",
+    "max_num_seqs": "max_lanes",
+    "seed": "the seed of each request",
+    "logprobs_mode": "always that of the distribution sampled from",
+    "max_logprobs": "whatever the agent asks for",
+    "tensor_parallel_size": "1 in this process: use a server for more",
+    "pipeline_parallel_size": "1 in this process: use a server for more",
+    "data_parallel_size": "1 in this process: use a server for more",
+}
+
+
+def start(
+    model: str,
+    *,
+    dtype: str,
+    context_length: int | None,
+    max_lanes: int,
+    arguments: Mapping[str, Any],
+) -> "LLMEngine":
+    """vLLM's engine in this process, without worker processes, on the GPU or the CPU.
+
+    Args:
+        model: folder or Hugging Face id.
+        dtype: of the weights.
+        context_length: most tokens of prompt and completion; None: what the model takes.
+        max_lanes: most requests that run at once.
+        arguments: further fields of vLLM's `EngineArgs`.
+
+    Raises:
+        UsageError: vLLM is not installed, or refuses the model or the arguments.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise UsageError("engine vllm needs vLLM: pip install 'grpo-gym[vllm]'")
+    for name in arguments:
+        if name in _OURS:
+            raise UsageError(f"engine argument {name} is not yours to set; it is {_OURS[name]}")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    with _unchanged():
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.llm_engine import LLMEngine
+        from vllm.v1.executor import Executor
+
+        settings: dict[str, Any] = {
+            "dtype": dtype,
+            "max_model_len": context_length,
+            "enable_prefix_caching": True,
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+        }
+        if current_platform.is_cpu():
+            # Caches whole blocks of a prompt only: with the default of 128 tokens, hardly any.
+            settings |= {"enforce_eager": True, "block_size": 32}
+            if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+                settings["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
+        else:
+            settings |= {"enable_sleep_mode": True, "gpu_memory_utilization": _GPU_SHARE}
+        settings |= arguments
+        settings |= {
+            "model": model,
+            "max_num_seqs": max_lanes,
+            "logprobs_mode": "processed_logprobs",
+            "max_logprobs": -1,
+            "seed": 0,
+        }
+        try:
+            config = EngineArgs(**settings).create_engine_config()
+            return LLMEngine(
+                config, Executor.get_class(config), log_stats=False, multiprocess_mode=False
+            )
+        except (ValueError, TypeError, RuntimeError, OSError) as error:
+            line = " ".join(str(error).split())[:400]
+            raise UsageError(f"vLLM does not start with model {model!r}: {line}") from error
+
+
+@contextlib.contextmanager
+def _unchanged() -> Iterator[None]:
+    """Put back the global generators, which vLLM seeds, and the function of torch that it replaces."""
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    set_num_threads = torch.set_num_threads
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+        torch.set_num_threads = set_num_threads

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_envs.code.base import CodeEnv, unix_lines
-from grpo_envs.code.problem import Problem, tested_names
+from grpo_envs.code.problem import Problem, names_under_test
 from grpo_envs.rows import Row
 from grpo_gym.errors import UsageError
 from grpo_gym.tasks import Task
@@ -16,7 +16,7 @@ SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(51
 class MBPPEnv(CodeEnv):
     """A function from a sentence and its first tests.
 
-    Rows have the published form: "task_id", "text" (or "prompt"), "code", "test_list" and
+    Rows have the published form: "task_id", "text" (or "prompt"), "code", "test_list", and if there is any
     "test_setup_code" (or "test_imports"). Where the ids are numbers, they decide the split, as in the
     paper: 1 to 10 "prompt", 11 to 510 "test", 511 to 600 "validation", the rest "train".
 
@@ -53,15 +53,14 @@ class MBPP:
         tests = texts(row, "test_list")
         if not tests:
             raise UsageError(f"{row.where}: there are no tests in test_list")
+        imports = texts(row, "test_imports") if "test_imports" in row.values else ()
         setup = (
-            row.text("test_setup_code")
-            if "test_setup_code" in row.values
-            else "\n".join(texts(row, "test_imports"))
+            row.text("test_setup_code") if "test_setup_code" in row.values else "\n".join(imports)
         )
         problem = Problem(
             tests=tests,
             setup=unix_lines(setup),
-            entry_points=tested_names(solution, tests),
+            entry_points=names_under_test(solution, tests),
             solution=solution,
             public=min(self.shown, len(tests)),
         )

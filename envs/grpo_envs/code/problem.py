@@ -121,7 +121,7 @@ def fenced(source: str) -> str:
     return f"```python\n{source.strip()}\n```"
 
 
-def tested_names(source: str, tests: Iterable[str]) -> tuple[str, ...]:
+def names_under_test(source: str, tests: Iterable[str]) -> tuple[str, ...]:
     """The functions and classes that a program defines and its tests name, in order of definition."""
     defined = re.findall(r"^(?:async +def|def|class) +(\w+)", source, re.MULTILINE)
     text = "\n".join(tests)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_envs.code.base import unix_lines
-from grpo_envs.code.problem import Problem, tested_names
+from grpo_envs.code.problem import Problem, names_under_test
 from grpo_envs.rows import Row
 from grpo_gym.errors import UsageError
 from grpo_gym.verifiers.code import Case
@@ -91,7 +91,7 @@ def asserts(row: Row, names: Names) -> Parsed:
     solution = unix_lines(_optional(row, names["solution"]))
     tests = tuple(unix_lines(test) for test in _texts(row, names["tests"]) if test.strip())
     function = _optional(row, names["entry_point"]).strip()
-    entry_points = (function,) if function else tested_names(solution, tests)
+    entry_points = (function,) if function else names_under_test(solution, tests)
     setup = unix_lines(_optional(row, names["setup"]))
     problem = Problem(tests=tests, setup=setup, entry_points=entry_points, solution=solution)
     return Parsed(row.text(names["prompt"]), problem, function=function)

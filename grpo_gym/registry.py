@@ -32,6 +32,7 @@ class EnvironmentRow:
         summary: the task in a line.
         licence: of the tasks.
         extra: the extra of this distribution that it needs, as in "games"; "" for none.
+        needs: the command that installs what it needs, where no extra does.
     """
 
     id: str
@@ -42,6 +43,12 @@ class EnvironmentRow:
     summary: str = ""
     licence: str = ""
     extra: str = ""
+    needs: str = ""
+
+    @property
+    def install(self) -> str:
+        """The command that installs what it needs; "" when it needs nothing more."""
+        return self.needs or (f"pip install 'grpo-gym[{self.extra}]'" if self.extra else "")
 
 
 _CATALOGUE: dict[str, EnvironmentRow] = {}
@@ -58,6 +65,7 @@ def register(
     summary: str = "",
     licence: str = "",
     extra: str = "",
+    needs: str = "",
     **kwargs: Any,
 ) -> None:
     """Register an environment with Gymnasium and with the catalogue.
@@ -75,6 +83,7 @@ def register(
         summary: the task in a line.
         licence: of the tasks.
         extra: the extra that it needs; "" for none.
+        needs: the command that installs what it needs, where no extra does.
         **kwargs: default arguments of the environment.
 
     Raises:
@@ -88,7 +97,7 @@ def register(
             id, entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False
         )
     _CATALOGUE[id] = EnvironmentRow(
-        id, turns, tuple(tools), verifier, source, summary, licence, extra
+        id, turns, tuple(tools), verifier, source, summary, licence, extra, needs
     )
 
 

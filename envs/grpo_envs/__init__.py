@@ -203,3 +203,14 @@ register(
     licence="Apache-2.0",
     summary="Answer a question of number theory with a Python session at hand.",
 )
+register(
+    "grpo_gym/StatefulTools-v0",
+    "grpo_envs.tools.stateful:StatefulToolsEnv",
+    turns="1-40",
+    tools=("128 tools of 8 back ends",),
+    verifier="state of the back ends, and results of the calls",
+    source="the 800 multi-turn cases of `bfcl-eval`, by `categories`",
+    licence="Apache-2.0",
+    needs="pip install --no-deps bfcl-eval",
+    summary="Meet a user's requests one after another by calling tools that keep state.",
+)

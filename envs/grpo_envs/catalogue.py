@@ -96,11 +96,11 @@ def _cells(row: EnvironmentRow) -> list[str]:
 
 
 def _sample(row: EnvironmentRow, previous: str) -> str:
-    needs = f" Needs `pip install 'grpo-gym[{row.extra}]'`." if row.extra else ""
+    needs = f" Needs `{row.install}`." if row.install else ""
     try:
         played = f"\n````text\n{conversation(row.id)}\n````\n"
     except UsageError:
-        if not row.extra:
+        if not row.install:
             raise
         _, _, rest = previous.partition(f"\n### `{row.id}`\n")
         kept = rest.partition("\n### `")[0].partition("\n````text\n")[2]

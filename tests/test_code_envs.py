@@ -16,7 +16,7 @@ from grpo_envs.code.base import CodeEnv, problem_of
 from grpo_envs.code.completion import complete
 from grpo_envs.code.human_eval import HumanEvalEnv, packaged
 from grpo_envs.code.mbpp import MBPPEnv, published_split
-from grpo_envs.code.problem import fenced, telling, names_under_test
+from grpo_envs.code.problem import fenced, names_under_test, telling
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import SandboxError, backends, probe
 from grpo_gym.types import as_messages

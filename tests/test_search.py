@@ -14,6 +14,7 @@ from grpo_envs.tools.search_index import Index
 from grpo_envs.tools.search_questions import draw_question
 from grpo_envs.tools.search_world import Document, make_corpus
 from grpo_gym.errors import UsageError
+from grpo_gym.tasks import ListTasks, Task
 from grpo_gym.testing import EnvContract
 from grpo_gym.tools import Call
 
@@ -206,3 +207,16 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(UsageError, match=r"grpo-gym\[search\]"):
         SearchEnv()
+
+
+def test_a_task_of_another_kind_is_refused() -> None:
+    pytest.importorskip("bm25s")
+    env = SearchEnv(tasks=ListTasks([Task("t", "What?", "x")]))
+    with pytest.raises(UsageError, match="'t' is none of SearchEnv's"):
+        env.reset(seed=1)
+
+
+def test_the_package_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("bm25s")
+    documents("a river").search("river", 1)
+    assert not [record for record in caplog.records if record.name.startswith("bm25s")]

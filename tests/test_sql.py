@@ -19,6 +19,7 @@ from grpo_envs.tools.sql_database import Database, Row
 from grpo_envs.tools.sql_questions import LEVELS
 from grpo_envs.tools.sql_schemas import WORLDS
 from grpo_gym.errors import UsageError
+from grpo_gym.tasks import ListTasks, Task
 from grpo_gym.testing import EnvContract
 from grpo_gym.tools import Call
 
@@ -317,3 +318,9 @@ def test_an_environment_may_be_stepped_in_another_thread() -> None:
 def test_wrong_arguments_are_told(arguments: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         SQLEnv(**arguments)
+
+
+def test_a_task_of_another_kind_is_refused() -> None:
+    env = SQLEnv(tasks=ListTasks([Task("t", "What?", "x")]))
+    with pytest.raises(UsageError, match="'t' is none of SQLEnv's"):
+        env.reset(seed=1)

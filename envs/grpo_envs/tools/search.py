@@ -15,6 +15,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ProceduralTasks, Task, TaskSource
 from grpo_gym.tools import Call, ToolEnv, tool
+from grpo_gym.types import Observation
 from grpo_gym.verifiers.extract import BOX, last_box
 from grpo_gym.verifiers.text import fold
 
@@ -75,6 +76,16 @@ class SearchEnv(ToolEnv):
     def default_tasks(self) -> TaskSource:
         """Endless questions, each with a corpus of its own."""
         return ProceduralTasks(lambda rng: _problem(rng, self.hops))
+
+    def observe(self, task: Task) -> Observation:
+        """The tools and the question.
+
+        Raises:
+            UsageError: The task is not one of this environment.
+        """
+        if not task.metadata.keys() >= {"seed", "names", "documents"}:
+            raise UsageError(f"task {task.task_id!r} is none of SearchEnv's: leave tasks= away")
+        return super().observe(task)
 
     def grade(self, task: Task, action: str) -> Score:
         """Score the boxed answer and the citations after it."""

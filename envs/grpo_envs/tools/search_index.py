@@ -1,5 +1,6 @@
 """Search by BM25 over the documents of a corpus, through the optional package `bm25s`."""
 
+import logging
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,8 +48,11 @@ def words(text: str) -> list[str]:
 def load_bm25s() -> Any:
     """The package `bm25s`. Raises `UsageError` when it is not installed."""
     try:
-        return import_module("bm25s")
+        bm25s = import_module("bm25s")
     except ImportError as error:
         raise UsageError(
             "search needs the bm25s package: pip install 'grpo-gym[search]'"
         ) from error
+    # It turns its own logging up, to a line for each corpus.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s

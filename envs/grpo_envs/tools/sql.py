@@ -12,6 +12,7 @@ from grpo_envs.tools.sql_database import Database, Result, Row
 from grpo_envs.tools.sql_questions import Question, draw_question
 from grpo_envs.tools.sql_schemas import WORLDS, World
 from grpo_gym.env import check_count
+from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ProceduralTasks, Task, TaskSource
 from grpo_gym.tools import Call, ToolEnv, tool
@@ -69,7 +70,13 @@ class SQLEnv(ToolEnv):
         return ProceduralTasks(lambda rng: _problem(rng, self.level))
 
     def observe(self, task: Task) -> Observation:
-        """The question; the task's database is set up anew."""
+        """The question; the task's database is set up anew.
+
+        Raises:
+            UsageError: The task is not one of this environment.
+        """
+        if not task.metadata.keys() >= {"world", "seed", "query", "rows", "ordered"}:
+            raise UsageError(f"task {task.task_id!r} is none of SQLEnv's: leave tasks= away")
         self.close()
         self._database = _open(_world(task), task.metadata["seed"])
         return super().observe(task)

@@ -1,5 +1,6 @@
 """`CodeEnv`: one question, one program, judged in the sandbox."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from grpo_envs.code.problem import Grader, Problem, fenced
 from grpo_envs.rows import Build, load_tasks
 from grpo_gym.env import TextEnv
+from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.sandbox import Limits, backend
 from grpo_gym.tasks import Task, TaskSource
@@ -59,6 +61,8 @@ class CodeEnv(TextEnv):
         paths: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
+        if not 0 < seconds < math.inf:
+            raise UsageError(f"seconds must be positive and finite, got {seconds!r}")
         limits = Limits(wall_s=seconds, cpu_s=seconds, memory_mb=memory_mb)
         self.grader = Grader(limits, partial, sandbox, tuple(paths))
         # Fails here rather than in the first episode.

@@ -58,8 +58,9 @@ class PythonEnv(ToolEnv):
     ) -> None:
         if level not in range(1, LEVELS + 1):
             raise UsageError(f"level must be between 1 and {LEVELS}, got {level}")
-        if not 0 < session_seconds < math.inf:
-            raise UsageError(f"session_seconds must be positive, got {session_seconds!r}")
+        for name, value in (("call_seconds", call_seconds), ("session_seconds", session_seconds)):
+            if not 0 < value < math.inf:
+                raise UsageError(f"{name} must be positive and finite, got {value!r}")
         self.level = level
         self.limits = Limits(wall_s=call_seconds, cpu_s=call_seconds, memory_mb=memory_mb)
         self.session_seconds = session_seconds

@@ -3,7 +3,9 @@
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 Value = str | int | float | bytes | None
@@ -79,17 +81,15 @@ class Database:
         max_seconds: float = 2.0,
     ) -> None:
         self._lock = threading.Lock()
-        self._ops_left = 0
-        self._deadline = 0.0
-        self._max_ops = max_ops
-        self._max_seconds = max_seconds
+        self._work = _Work(max_ops, max_seconds)
         self._connection = _filled(schema, rows)
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self._connection.execute("PRAGMA query_only = ON")
         for limit, value in _LIMITS.items():
             self._connection.setlimit(limit, value)
         self._connection.set_authorizer(_authorize)
-        self._connection.set_progress_handler(self._must_stop, _OPS_BETWEEN_CHECKS)
+        self._connection.set_progress_handler(self._work.is_too_much, _OPS_BETWEEN_CHECKS)
+        self._close = weakref.finalize(self, self._connection.close)
 
     def query(self, sql: str, max_rows: int) -> Result:
         """Run one SELECT statement.
@@ -103,27 +103,37 @@ class Database:
                 for whoever wrote it.
         """
         with self._lock:
-            self._ops_left = self._max_ops
-            self._deadline = time.monotonic() + self._max_seconds
-            cursor = self._connection.cursor()
+            self._work.begin()
             try:
-                cursor.execute(sql)
-                if cursor.description is None:
-                    raise ValueError("there is no SELECT in it")
-                rows = cursor.fetchmany(max_rows + 1)
-                columns = tuple(str(column[0]) for column in cursor.description)
+                with closing(self._connection.cursor()) as cursor:
+                    cursor.execute(sql)
+                    if cursor.description is None:
+                        raise ValueError("there is no SELECT in it")
+                    rows = cursor.fetchmany(max_rows + 1)
+                    columns = tuple(str(column[0]) for column in cursor.description)
             except (sqlite3.Error, sqlite3.Warning, UnicodeError, MemoryError) as error:
                 raise ValueError(_reason(error)) from error
-            finally:
-                cursor.close()
         return Result(columns, tuple(rows[:max_rows]), len(rows) > max_rows)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back; it is given back with the object at the latest."""
         with self._lock:
-            self._connection.close()
+            self._close()
 
-    def _must_stop(self) -> bool:
+
+class _Work:
+    """Counts the work of one query at a time."""
+
+    def __init__(self, max_ops: int, max_seconds: float) -> None:
+        self._max_ops = max_ops
+        self._max_seconds = max_seconds
+        self.begin()
+
+    def begin(self) -> None:
+        self._ops_left = self._max_ops
+        self._deadline = time.monotonic() + self._max_seconds
+
+    def is_too_much(self) -> bool:
         self._ops_left -= _OPS_BETWEEN_CHECKS
         return self._ops_left < 0 or time.monotonic() > self._deadline
 

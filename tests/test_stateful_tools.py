@@ -1,10 +1,8 @@
-"""Conversations with stateful back ends: the cases of `bfcl-eval`, where it is installed."""
+"""Conversations with stateful back ends: how they go, and what a model may do."""
 
 import decimal
-import importlib.util
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import mpmath
@@ -12,103 +10,19 @@ import pytest
 
 from grpo_envs.tools.stateful import StatefulToolsEnv
 from grpo_envs.tools.stateful_backends import Backends, make_tools
-from grpo_envs.tools.stateful_cases import CATEGORIES, Case, load_cases, load_tasks, read_call
+from grpo_envs.tools.stateful_cases import (
+    load_cases,
+    read_call,
+)
 from grpo_gym.errors import UsageError
 from grpo_gym.tasks import ListTasks, Task
-from grpo_gym.testing import EnvContract
-from grpo_gym.tools import Call, XMLCodec
-
-installed = importlib.util.find_spec("bfcl_eval") is not None
-needs_bfcl = pytest.mark.skipif(not installed, reason="pip install --no-deps bfcl-eval")
-
-FILES = {
-    "root": {
-        "home": {
-            "type": "directory",
-            "contents": {
-                "a.txt": {"type": "file", "content": "one\ntwo"},
-                "docs": {"type": "directory", "contents": {}},
-            },
-        }
-    }
-}
-
-
-def case(
-    *turns: tuple[str, ...],
-    classes: tuple[str, ...] = ("GorillaFileSystem", "MathAPI"),
-    late: Mapping[int, tuple[str, ...]] | None = None,
-    excluded: tuple[str, ...] = (),
-) -> Case:
-    truth = tuple(tuple(map(read_call, turn)) for turn in turns)
-    requests = tuple(f"Request {number}." for number in range(len(turns)))
-    config = {"GorillaFileSystem": FILES}
-    return Case("own_0", "base", requests, truth, classes, config, late or {}, excluded)
-
-
-def playing(found: Case, **kwargs: Any) -> StatefulToolsEnv:
-    tasks = ListTasks([Task(found.case_id, found.requests[0], "", metadata={"case": found})])
-    env = StatefulToolsEnv(tasks=tasks, **kwargs)
-    env.reset(seed=0)
-    return env
-
-
-def calls(env: StatefulToolsEnv, *texts: str) -> str:
-    """An action of calls written as Python."""
-    found = [read_call(text) for text in texts]
-    return "\n".join(env.codec.render(Call(call.name, dict(call.kwargs))) for call in found)
+from grpo_gym.tools import XMLCodec
+from tests.stateful import calls, case, installed, needs_bfcl, playing
 
 
 def told(env: StatefulToolsEnv, *texts: str) -> list[str]:
     observation, *_ = env.step(calls(env, *texts))
     return [str(message["content"]) for message in observation]
-
-
-# The cases as published
-
-
-@needs_bfcl
-class TestContract(EnvContract):
-    seeds = range(5)
-
-    def make(self) -> StatefulToolsEnv:
-        return StatefulToolsEnv()
-
-
-@needs_bfcl
-class TestContractWithTags(EnvContract):
-    seeds = range(3)
-
-    def make(self) -> StatefulToolsEnv:
-        return StatefulToolsEnv(codec="xml", split="test")
-
-
-@needs_bfcl
-def test_every_case_is_there_and_its_published_solution_wins() -> None:
-    tasks = load_tasks(CATEGORIES)
-    ids = [*tasks.task_ids("train"), *tasks.task_ids("test")]
-    assert len(ids) == 800
-    env = StatefulToolsEnv()
-    unsolved = []
-    for task_id in ids:
-        env.reset(options={"task_id": task_id})
-        assert env.task is not None
-        actions = env.solution(env.task)
-        last = [env.step(action) for action in actions][-1:]
-        if not last or last[0][4].get("success") is not True:
-            unsolved.append(task_id)
-    # Its solution calls "tail" at the second request, and the tool comes with the fourth.
-    assert unsolved == ["multi_turn_miss_func_49"]
-
-
-@needs_bfcl
-def test_variants_of_a_conversation_are_in_the_same_split() -> None:
-    tasks = load_tasks(CATEGORIES)
-    numbers = [{i.rpartition("_")[2] for i in tasks.task_ids(split)} for split in ("train", "test")]
-    assert numbers[0].isdisjoint(numbers[1])
-    assert [len(tasks.task_ids(split)) for split in ("train", "test")] == [640, 160]
-    assert len(load_tasks(("base",)).task_ids("train")) == 160
-    assert [c.category for c in load_cases("miss_param")] == ["miss_param"] * 200
 
 
 # How a conversation goes

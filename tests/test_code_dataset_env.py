@@ -148,6 +148,29 @@ def test_a_tuple_is_as_good_as_a_list_where_values_are_json(tmp_path: Path) -> N
     assert success(env_of(tmp_path, row, shape="apps"), "def pair(a): return (a, (a,))")
 
 
+LEETCODE = """from __future__ import annotations
+class Solution:
+    def add(self, a: int, b: Optional[int] = None) -> List[int]:
+        return Counter({"sum": math.fsum([a, b])})["sum"]
+"""
+
+
+def test_programs_of_sites_find_what_they_take_for_granted(tmp_path: Path) -> None:
+    row = {"question": "Add.", "input_output": json.dumps(APPS_CALLS)}
+    env = env_of(tmp_path, row, shape="apps")
+    assert success(env, LEETCODE)
+    assert success(env, LEETCODE.replace("from __future__ import annotations", ""))
+
+
+@pytest.mark.parametrize("name", ["gcd", "comb", "reduce", "prod", "sum"])
+def test_what_is_taken_for_granted_is_never_the_answer(tmp_path: Path, name: str) -> None:
+    calls = {"fn_name": name, "inputs": [[[4, 6]]], "outputs": [10]}
+    if name in ("gcd", "comb"):
+        calls |= {"inputs": [[4, 2]], "outputs": [2 if name == "gcd" else 6]}
+    row = {"question": "Compute.", "input_output": json.dumps(calls)}
+    assert not success(env_of(tmp_path, row, shape="apps"), "pass")
+
+
 def test_the_question_says_what_the_program_should_look_like(tmp_path: Path) -> None:
     row: dict[str, Any] = {
         "prompt": "Add.",

@@ -69,6 +69,11 @@ def test_helpers_of_the_head_stay() -> None:
     assert value(complete(head, "double", fenced("def double(n):\n    return twice(n)"))) == 42
 
 
+def test_imports_from_the_future_come_first() -> None:
+    program = fenced("from __future__ import annotations, division\n\n" + WHOLE)
+    assert value(complete(HEAD, "double", program)) == 42
+
+
 @given(st.text(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_any_text_completes_to_some_program(text: str) -> None:

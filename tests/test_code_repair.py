@@ -146,6 +146,14 @@ def test_the_turns_end() -> None:
 
 
 @needs_sandbox
+def test_the_last_turn_earns_its_share_when_asked_for() -> None:
+    env = CodeRepairEnv(tasks=ListTasks([task(public=1)]), max_turns=2, partial=True)
+    env.reset()
+    rewards = [env.step(fenced("def f(n): return n + 1"))[1] for _ in range(2)]
+    assert rewards == [0.0, pytest.approx(2 / 3)]
+
+
+@needs_sandbox
 def test_a_later_try_can_win() -> None:
     env = CodeRepairEnv(tasks=ListTasks([task(public=1)]))
     env.reset()

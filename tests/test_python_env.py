@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grpo_envs.catalogue import SAMPLES
 from grpo_envs.tools.python import PythonEnv
 from grpo_envs.tools.python_questions import KINDS, LEVELS, Kind, question
 from grpo_envs.tools.python_session import Session
@@ -16,6 +17,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import Limits, SandboxError, backends, probe
 from grpo_gym.types import as_messages
 
+RNG = np.random.default_rng(0)
 needs_sandbox = pytest.mark.skipif(probe("auto") is not None, reason="no sandbox works here")
 
 
@@ -206,6 +208,18 @@ def test_a_call_beside_the_answer_is_a_call() -> None:
     assert (reward, terminated) == (0.0, False)
     _, reward, terminated, *_ = env.step(f"\\boxed{{{env.task.answer}}}")
     assert (reward, terminated) == (1.0, True)
+
+
+@needs_sandbox
+def test_problems_of_your_own_have_the_tool_too() -> None:
+    env = PythonEnv(path=SAMPLES / "MathDataset-v0.jsonl")
+    for id in env.tasks.task_ids("train") or ():
+        for play, reward in ((env.solution, 1.0), (lambda t: env.mistakes(t, RNG), 0.0)):
+            env.reset(options={"task_id": id})
+            assert env.task is not None
+            assert tool_text(env, block("6 * 7")) == "42"
+            (answer,) = play(env.task)
+            assert env.step(answer)[1] == reward
 
 
 def test_without_a_sandbox_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

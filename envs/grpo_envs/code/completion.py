@@ -7,6 +7,7 @@ from grpo_gym.verifiers.code import extract_program
 
 # Where a bare completion is cut, after Chen et al. 2021 (arXiv:2107.03374), section 2.
 _STOPS = re.compile(r"\n(?:class|def|#|if|print|@|```)")
+_FUTURE = re.compile(r"^from __future__ import [\w, ]+\n?", re.MULTILINE)
 _INDENT = "    "
 
 
@@ -28,12 +29,20 @@ def complete(prompt: str, name: str, completion: str) -> str:
     if re.search(
         rf"^(?:(?:async +)?def +{name}\b|{name} *(?::[^=\n]+)?=[^=])", whole, re.MULTILINE
     ):
-        return f"{prompt}\n\n{whole}"
+        return after(prompt, whole)
     text = text.lstrip("\n")
     if text[:1].isspace():
         stop = _STOPS.search(text) if text.strip() == completion.strip() else None
         return prompt + (text[: stop.start()] if stop else text)
     return prompt + _indented(text)
+
+
+def after(before: str, program: str) -> str:
+    """A program after other source; what it imports from `__future__` comes first of all."""
+    if not before:
+        return program
+    first = "".join(f"{line.strip()}\n" for line in _FUTURE.findall(program))
+    return f"{first}{before}\n\n{_FUTURE.sub('', program)}"
 
 
 def _indented(body: str) -> str:

@@ -26,7 +26,8 @@ class CodeDatasetEnv(CodeEnv):
       "metadata". The compressed form of the private tests is read, and nothing in it is run.
 
     A program for inputs and outputs reads stdin and prints; one for a named function defines it, or a class
-    `Solution` with a method of that name. Rows without tests are left out.
+    `Solution` with a method of that name; the names of `typing` and `collections` are there for the latter
+    two. Rows without tests are left out.
 
     Args:
         shape: one of the five.

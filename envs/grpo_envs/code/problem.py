@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from grpo_envs.code.completion import after
 from grpo_gym.sandbox import Limits
 from grpo_gym.verifiers.code import Case, CodeReport, report_asserts, report_stdio
 
@@ -52,7 +53,7 @@ class Grader:
         Raises:
             SandboxError: Programs cannot be confined here; none was run.
         """
-        source = "\n".join(filter(None, [problem.before, program, problem.after]))
+        source = f"{after(problem.before, program)}\n{problem.after}"
         if problem.tests:
             return report_asserts(
                 source,

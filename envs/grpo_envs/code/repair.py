@@ -19,7 +19,8 @@ class CodeRepairEnv(CodeEnv):
     """A function to mend, or with `path=` to write, in a few turns.
 
     After each turn the model sees the first test that fails, and what came instead of the right value or
-    what was raised; of hidden tests it learns only that one fails. The reward is 1 once all pass.
+    what was raised; of hidden tests it learns only that one fails. The reward is 1 once all pass. With
+    `partial` the last turn earns its share.
 
     Without a file the tasks are short functions with a bug, from a seed. With `path=` or `dataset=` they
     are those of MBPP, to be written from the question.
@@ -54,7 +55,9 @@ class CodeRepairEnv(CodeEnv):
         report = self.grader.report(problem, self.program(task, action))
         if report.score.success or math.isnan(report.score.value):
             return report.score
-        return Reply(feedback(problem, report), 0.0, dict(report.score.components))
+        last = self.turn + 1 >= self.max_turns
+        reward = report.score.value if last else 0.0
+        return Reply(feedback(problem, report), reward, dict(report.score.components))
 
     def solution(self, task: Task) -> tuple[str, ...]:
         """The broken function, where there is one, and after its failure the right one."""

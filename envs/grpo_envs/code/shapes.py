@@ -67,6 +67,14 @@ _AS_JSON = """def as_json(value):
 """
 
 
+# What programs for sites with named functions take for granted. Nothing that could be the answer itself,
+# as the names of `math` could.
+_BEFORE = """from typing import *
+from collections import *
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+"""
+
+
 @dataclass(frozen=True)
 class Parsed:
     """A row that was understood.
@@ -204,13 +212,14 @@ def _of_calls(
             f"assert {value} == {right[0]!r}" if len(right) == 1 else f"assert {value} in {right!r}"
         )
     after = (
-        f"if {function!r} not in globals() and 'Solution' in globals():\n"
+        f"if hasattr(globals().get('Solution'), {function!r}):\n"
         f"    {function} = getattr(Solution(), {function!r})"
     )
     problem = Problem(
         tests=tuple(tests),
         setup=_AS_JSON,
         entry_points=(function,),
+        before=_BEFORE,
         after=after,
         solution=solution,
     )

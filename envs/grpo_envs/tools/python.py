@@ -1,13 +1,15 @@
 """Questions that take some code: a Python session in the sandbox, then the answer in a box."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from grpo_envs.math.arithmetic import near_miss
-from grpo_envs.math.grading import verify_number
+from grpo_envs.math.dataset import Columns, prompt_and_answer
+from grpo_envs.math.grading import near, verify_answer
+from grpo_envs.rows import load_tasks
 from grpo_envs.tools.python_questions import LEVELS, question
 from grpo_envs.tools.python_session import Session
 from grpo_gym.env import Reply
@@ -23,11 +25,16 @@ class PythonEnv(ToolEnv):
     """A question of number theory or counting, a Python session, and the answer in a box.
 
     An action with a fenced Python block is run as the next cell of the session; one without is the final
-    answer. See `Session` for what a cell sees of the earlier ones. The tool is there for the tasks of your
-    own too: pass `tasks=` whose answers are numbers.
+    answer. See `Session` for what a cell sees of the earlier ones. Problems of your own, from `path=` or
+    `dataset=`, are read and graded as in `MathDatasetEnv`.
 
     Args:
-        level: size of the numbers, 1 to 3.
+        level: size of the numbers in the questions that come from a seed, 1 to 3.
+        path: a `.jsonl` or `.parquet` file, or a folder with one for each split.
+        dataset: id of a data set on the Hugging Face hub, instead of `path`.
+        config: the configuration of that data set.
+        split: the split that `reset` draws from, and that the rows of a single file belong to.
+        columns: which column is the "prompt" (by default "problem") and which the "answer".
         call_seconds: time for one cell, after which it is killed.
         session_seconds: time for all cells of an episode.
         memory_mb: address space of the session.
@@ -49,6 +56,11 @@ class PythonEnv(ToolEnv):
         self,
         *,
         level: int = 1,
+        path: str | Path | None = None,
+        dataset: str | None = None,
+        config: str | None = None,
+        split: str = "train",
+        columns: Mapping[str, str] | None = None,
         call_seconds: float = 5.0,
         session_seconds: float = 20.0,
         memory_mb: int = 512,
@@ -67,8 +79,16 @@ class PythonEnv(ToolEnv):
         self.sandbox = sandbox
         self.paths = tuple(paths)
         backend(sandbox)  # fails here rather than in the first episode
+        if path is not None or dataset is not None:
+            kwargs["tasks"] = load_tasks(
+                Columns(**prompt_and_answer(columns), skip_unanswerable=True),
+                path=path,
+                dataset=dataset,
+                config=config,
+                split=split,
+            )
         # The sandbox ends a cell in time; a thread that is given up on would add nothing.
-        super().__init__(call_seconds=math.inf, **kwargs)
+        super().__init__(split=split, call_seconds=math.inf, **kwargs)
         self._begin()
 
     @tool
@@ -102,7 +122,7 @@ class PythonEnv(ToolEnv):
 
     def grade(self, task: Task, action: str) -> Score:
         """Score the boxed answer."""
-        return verify_number(action, task.answer)
+        return verify_answer(action, task.answer, task.prompt)
 
     def solution(self, task: Task) -> tuple[str, ...]:
         """The cells that work the answer out, then the answer; without known cells the answer alone."""
@@ -110,7 +130,7 @@ class PythonEnv(ToolEnv):
 
     def mistakes(self, task: Task, rng: np.random.Generator) -> tuple[str, ...]:
         """The same cells, and an answer that is a little off."""
-        return self._play(task, near_miss(task, rng))
+        return self._play(task, near(task.answer))
 
     def _play(self, task: Task, answer: str) -> tuple[str, ...]:
         cells = task.metadata.get("cells", ())

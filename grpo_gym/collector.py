@@ -73,6 +73,9 @@ class Collector:
     batch as soon as their environment has answered, and leave it as soon as they are complete. An
     environment that fails, or does not answer in time, loses its own rollout: `error` says why, and the
     reward is nan.
+
+    Attributes:
+        engine: samples the tokens.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Collector:
         options: CollectorOptions,
     ) -> None:
         self._make_env = make_env
-        self._engine = engine
+        self.engine = engine
         self._renderer = renderer
         self._sampling = sampling
         self._options = options
@@ -118,13 +121,13 @@ class Collector:
         session = Session(
             tasks=tasks,
             seed=seed,
-            engine=self._engine,
+            engine=self.engine,
             renderer=self._renderer,
             sampling=self._sampling,
             limits=Limits(
                 self._sampling.max_tokens,
                 self._options.rollout_tokens,
-                self._engine.context_length,
+                self.engine.context_length,
             ),
             copies=self._options.group_size,
             max_lanes=self._options.max_lanes,
@@ -137,7 +140,7 @@ class Collector:
         try:
             session.play(progress)
         finally:
-            self._engine.abort()
+            self.engine.abort()
             session.close()
         lanes = session.lanes()
         groups = tuple(
@@ -166,7 +169,7 @@ class Collector:
 
     def _check_prompts(self, groups: Sequence[Group]) -> None:
         lengths = {group.task_id: len(group.rollouts[0].prompt_ids) for group in groups}
-        context = self._engine.context_length
+        context = self.engine.context_length
         self._some_prompt_fits |= any(length < context for length in lengths.values())
         if lengths and not self._some_prompt_fits:
             shortest = min(lengths, key=lambda task_id: lengths[task_id])

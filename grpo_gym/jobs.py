@@ -13,6 +13,7 @@ from grpo_gym.agent import Agent
 from grpo_gym.collector import Collector, collector_settings
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
+from grpo_gym.engines.base import Engine
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
@@ -47,14 +48,18 @@ def run_training(
         make_env().close()
         policy = load_policy(config.model)
         learner = Learner(policy.model, agent, options)
-        engine = HFEngine(learner.model, policy.tokenizer, max_lanes=config.max_lanes)
-        engine.version = learner.version
-        progress = Progress(console, config.steps)
-        trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
-        if config.resume:
-            trainer.resume()
-        save_config(config, agent, folder)
-        return trainer.run()
+        engine = _engine(config, policy, config.precision)
+        try:
+            engine.version = learner.version
+            progress = Progress(console, config.steps)
+            trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
+            if config.resume:
+                trainer.resume()
+            save_config(config, agent, folder)
+            progress.warn(_support_warning(config))
+            return trainer.run()
+        finally:
+            engine.close()
 
 
 def run_evaluate(
@@ -82,6 +87,7 @@ def run_evaluate(
             )
     finally:
         collector.close()
+        collector.engine.close()
     if config.out is not None:
         write_atomically(Path(config.out), evaluation.to_json() + "\n")
     if config.rollouts is not None:
@@ -98,6 +104,40 @@ def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
         return collector.collect(stream.finite(config.episodes), config.seed).groups
     finally:
         collector.close()
+        collector.engine.close()
+
+
+def _engine(
+    config: TrainConfig | EvalConfig | RolloutConfig, policy: Policy, precision: str = "fp32"
+) -> Engine:
+    """What samples from the policy; `hf` shares the policy's very weights."""
+    if config.engine == "hf":
+        if config.engine_arg:
+            raise UsageError("engine_arg is for engine vllm; engine hf has no arguments")
+        return HFEngine(policy.model, policy.tokenizer, max_lanes=config.max_lanes)
+    from grpo_gym.engines.vllm import VLLMEngine
+
+    return VLLMEngine(
+        policy.source,
+        dtype={"fp32": "float32", "bf16": "bfloat16"}[precision],
+        max_lanes=config.max_lanes,
+        arguments=parse_arguments(config.engine_arg, "engine argument"),
+    )
+
+
+def _support_warning(config: TrainConfig) -> str | None:
+    """What to say of sampling that leaves tokens out: the learner's ratios know nothing of it."""
+    names = [
+        name
+        for name, least in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0))
+        if getattr(config, name) != least
+    ]
+    if not names:
+        return None
+    return (
+        f"warning: {', '.join(names)} leave tokens out of sampling, but not out of the learner's "
+        "log-probs: importance ratios to the behaviour policy are biased, each by the share left out"
+    )
 
 
 def _collector(
@@ -106,7 +146,7 @@ def _collector(
     policy: Policy,
     copies: int,
 ) -> Collector:
-    engine = HFEngine(policy.model, policy.tokenizer, max_lanes=config.max_lanes)
+    engine = _engine(config, policy)
     sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
     return Collector(make_env, engine, policy.renderer, sampling, options)
 

@@ -20,9 +20,14 @@ TINY_FOLDER = Path(__file__).parent / "tiny" / "model"
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A model, its tokenizer, and the renderer that speaks its chat template."""
+    """A model, its tokenizer, and the renderer that speaks its chat template.
+
+    Attributes:
+        source: the folder or hub id that the model was loaded from.
+    """
 
     name: str
+    source: str
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase"
     renderer: Renderer
@@ -67,7 +72,7 @@ def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
     _check_tokenizer(name, tokenizer)
     _check_weights(name, report)
     eos = getattr(model.generation_config, "eos_token_id", None)
-    return Policy(str(name), model, tokenizer, Renderer(tokenizer, eos))
+    return Policy(str(name), str(source), model, tokenizer, Renderer(tokenizer, eos))
 
 
 def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":

@@ -84,6 +84,11 @@ class Progress:
             self._last_line = time.monotonic()
             self._say(f"step {step}/{self._steps}  {note}")
 
+    def warn(self, line: str | None) -> None:
+        """Something to know before the run; None: nothing."""
+        if line is not None:
+            self._say(line)
+
     def resumed(self, step: int) -> None:
         """A run goes on."""
         if self._bar is not None:

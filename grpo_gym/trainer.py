@@ -188,6 +188,7 @@ class Trainer:
 
     def _update(self, batch: Batch) -> dict[str, float]:
         learner = self.learner
+        self.engine.sleep()
         signals = learner.prepare(batch)
         metrics = learner.update(batch, signals, learner.agent.credit(signals))
         learner.agent = learner.agent.adapt(metrics)

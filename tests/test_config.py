@@ -47,7 +47,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "patience_s": st.floats(0, allow_infinity=True, allow_nan=False),
     "resume": st.just(False),
 }
-SPECIAL["agent_arg"] = SPECIAL["env_arg"]
+SPECIAL["agent_arg"] = SPECIAL["engine_arg"] = SPECIAL["env_arg"]
 
 
 def options(kind: type[Any]) -> st.SearchStrategy[Any]:
@@ -77,7 +77,7 @@ def flags(config: Any) -> list[str]:
         value, option = getattr(config, f.name), f"--{f.name.replace('_', '-')}"
         if isinstance(value, bool):
             words.append(option if value else option.replace("--", "--no-", 1))
-        elif f.name in ("stop", "env_arg", "agent_arg"):
+        elif f.name in ("stop", "env_arg", "agent_arg", "engine_arg"):
             words += [f"{option}={text}" for text in value]
         elif isinstance(value, tuple):
             words.append(f"{option}={','.join(map(str, value))}")

@@ -82,7 +82,7 @@ def _read(name: str, value: Any, kind: Any) -> Any:
         value = str(value)
     elif isinstance(value, list):
         value = tuple(value)
-    elif isinstance(value, Mapping) and name in ("env_arg", "agent_arg"):
+    elif isinstance(value, Mapping) and name in ("env_arg", "agent_arg", "engine_arg"):
         value = format_arguments(value)
     try:
         return TypeAdapter(kind).validate_python(value, strict=True)

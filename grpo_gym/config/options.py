@@ -35,6 +35,10 @@ class TaskOptions:
     """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
     model: str = "tiny"
     """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package."""
+    engine: Literal["hf", "vllm"] = "hf"
+    """What samples: hf, transformers in this process; vllm, which needs the extra of that name."""
+    engine_arg: Texts = ()
+    """Arguments of vLLM's engine, as name=value, such as gpu_memory_utilization=0.4."""
     seed: int = 0
     """Decides tasks, samples and everything else that is random."""
 

@@ -93,6 +93,10 @@ class Engine(ABC):
     ) -> list[FloatArray]:
         """Log-prob of each token but the first of each sequence: arrays of length len(sequence) - 1."""
 
+    def sleep(self) -> None:
+        """Leave the device's memory to the trainer until the next call. The default holds on to it."""
+        return
+
     def close(self) -> None:
         """Free what the engine holds. The default holds nothing."""
         return

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from grpo_gym.engines.base import Engine, Request, Sampling
 from grpo_gym.engines.lanes import check, unique_ids
@@ -13,7 +14,6 @@ from grpo_gym.errors import UsageError
 from grpo_gym.types import Completion, FloatArray
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from vllm import RequestOutput, SamplingParams
 
 _LOWEST_TEMPERATURE = 0.01
@@ -75,13 +75,15 @@ class VLLMEngine(Engine):
         for request in requests:
             check(request, self.context_length)
             self._check_ids(request.prompt_ids)
+        from vllm.exceptions import VLLMClientError
+
         self.wake()
         added: list[str] = []
         try:
             for request, params in [(r, self._params(r)) for r in requests]:
                 self._add(str(request.id), request.prompt_ids, params)
                 added.append(str(request.id))
-        except ValueError as error:
+        except (ValueError, VLLMClientError) as error:
             self._engine.abort_request(added)
             line = " ".join(str(error).split())
             raise UsageError(f"vLLM rejects a request: {line}") from error
@@ -97,8 +99,7 @@ class VLLMEngine(Engine):
         try:
             if self._running and not self._engine.has_unfinished_requests():
                 raise RuntimeError(f"vLLM lost {len(self._running)} requests")
-            outputs = [output for output in self._engine.step() if output.finished]
-            return [self._take(output) for output in outputs]
+            return [self._take(output) for output in self._finished()]
         except BaseException:
             self.abort()
             raise
@@ -114,7 +115,7 @@ class VLLMEngine(Engine):
             self._engine.abort_request([str(name) for name in self._running])
         self._running.clear()
 
-    def load(self, state: Mapping[str, "Tensor"], version: int) -> None:
+    def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
         """See `Engine.load`. Whatever was cached under the old weights is dropped.
 
         Raises:
@@ -171,10 +172,9 @@ class VLLMEngine(Engine):
                     )
                     self._add(str(i), prompt, params)
             while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if output.finished:
-                        i = int(output.request_id)
-                        scores[i] = _scores(output, int(sequences[i][-1]))
+                for output in self._finished():
+                    i = int(output.request_id)
+                    scores[i] = _scores(output, int(sequences[i][-1]))
         finally:
             self._engine.abort_request([str(i) for i in range(len(sequences))])
             self._engine.apply_model(scale_logits(temperature or 1.0))
@@ -200,6 +200,12 @@ class VLLMEngine(Engine):
 
     def _add(self, name: str, prompt_ids: Sequence[int], params: "SamplingParams") -> None:
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
+
+    def _finished(self) -> list["RequestOutput"]:
+        """Advance vLLM by a step; the requests that ended with it."""
+        # The CPU build draws from the global generator too, and throws it away.
+        with torch.random.fork_rng(devices=[]):
+            return [output for output in self._engine.step() if output.finished]
 
     def _params(self, request: Request) -> "SamplingParams":
         """A request's sampling as vLLM says it; the seed alone decides the draws."""

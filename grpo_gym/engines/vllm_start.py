@@ -2,8 +2,10 @@
 
 import contextlib
 import importlib.util
+import logging
 import os
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 # Where the user has not said otherwise: quiet, no report of usage, threads left where they are.
 _ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": "CRITICAL",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
@@ -46,7 +48,7 @@ def start(
     max_lanes: int,
     arguments: Mapping[str, Any],
 ) -> "LLMEngine":
-    """vLLM's engine in this process, without worker processes, on the GPU or the CPU.
+    """Start vLLM's engine in this process, without worker processes, on the GPU or the CPU.
 
     Args:
         model: folder or Hugging Face id.
@@ -66,9 +68,14 @@ def start(
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
     with _unchanged():
-        from vllm.engine.arg_utils import EngineArgs
         from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            # Otherwise a few lines of its sampler take half a minute of a C++ compiler's time.
+            type(current_platform).simple_compile_backend = "eager"
+        from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
         from vllm.v1.executor import Executor
 
@@ -80,8 +87,9 @@ def start(
             "use_tqdm_on_load": False,
         }
         if current_platform.is_cpu():
-            # Caches whole blocks of a prompt only: with the default of 128 tokens, hardly any.
-            settings |= {"enforce_eager": True, "block_size": 32}
+            # Only whole blocks are cached: with the default of 128 tokens, hardly any. And a prompt that is
+            # encoded in parts ends in an error, since vLLM turns back the request's generator then.
+            settings |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
             if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
                 settings["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
         else:
@@ -106,11 +114,16 @@ def start(
 
 @contextlib.contextmanager
 def _unchanged() -> Iterator[None]:
-    """Put back the global generators, which vLLM seeds, and the function of torch that it replaces."""
+    """Put back the global generators, which vLLM seeds, and the function of torch that it replaces.
+
+    Warnings on the way are about vLLM's own code.
+    """
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     set_num_threads = torch.set_num_threads
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        devices = range(torch.cuda.device_count())
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=devices):
+            warnings.simplefilter("ignore")
             yield
     finally:
         random.setstate(state)

@@ -1,7 +1,7 @@
 """The learner's weights into vLLM's model: in place, in memory, and with the CPU build's fault mended."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,9 @@ def mend_tied_head(model: nn.Module) -> None:
     """Tie the output embedding to the input embedding again, and pack it again.
 
     vLLM's CPU build packs the weights of linear layers for its kernels. When weights are loaded anew
-    it does not touch a tied output embedding, which has no weight of its own in a checkpoint, and
-    goes on with the packed copy of the old one. Elsewhere the two share their memory, and there is
-    nothing to do.
+    that name a tied matrix once, as a checkpoint does, the output embedding is not touched, and goes
+    on with the packed copy of the old one. Elsewhere the two share their memory, and there is nothing
+    to do.
     """
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
     from vllm.model_executor.layers.vocab_parallel_embedding import (
@@ -58,7 +58,7 @@ class Checkpoint:
         from transformers import AutoModelForCausalLM
 
         with torch.device("meta"):
-            self._model = AutoModelForCausalLM.from_config(config)
+            self._model = cast(Any, AutoModelForCausalLM).from_config(config)
         self._shapes = {name: value.shape for name, value in self._model.state_dict().items()}
         self._tied: set[str] = set(getattr(self._model, "all_tied_weights_keys", None) or ())
 

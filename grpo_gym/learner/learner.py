@@ -20,6 +20,7 @@ from grpo_gym.learner.meters import Meters
 from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.scoring import BatchScorer
+from grpo_gym.objectives.ratios import bounded_exp
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
 
@@ -120,8 +121,10 @@ class Learner:
             Metrics: `loss`, `grad_norm` (before clipping), `learning_rate`, `log_ratio_max` (how far
             the policy moved from the old one), `behaviour_gap_mean` and `behaviour_gap_max`
             (absolute difference between the sampler's log-probs and the learner's at the start of
-            the update), `tokens` (sampled tokens in the batch), `skipped_steps`, and those of the
-            agent, `entropy` among them. A mean of nothing is left out.
+            the update), `effective_samples` (share of the tokens that are worth anything after
+            weighing them by old over behaviour: mean(w)^2 / mean(w^2)), `tokens` (sampled tokens in
+            the batch), `skipped_steps`, and those of the agent, `entropy` among them. A mean of
+            nothing is left out.
 
         Raises:
             UsageError: The loss or the gradient was not finite `max_bad_steps` times in a row. The
@@ -137,7 +140,11 @@ class Learner:
                 self._step(batch, signals, credit, rows, meters)
         self.version += 1
         meters.set("tokens", float(batch.mask.sum()))
-        return meters.result()
+        metrics = meters.result()
+        weight, square = metrics.pop("weight", None), metrics.pop("weight_square", None)
+        if weight is not None and square:
+            metrics["effective_samples"] = weight**2 / square
+        return metrics
 
     def logprobs(
         self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
@@ -292,7 +299,10 @@ def _meter_distances(outputs: Outputs, signals: Signals, meters: Meters) -> None
     ratio = (now - old)[signals.mask].abs()
     meters.max("log_ratio_max", float(ratio.max()))
     if signals.behaviour is not None:
-        gap = (old - signals.behaviour)[signals.mask & signals.behaviour.isfinite()].abs()
+        log_weight = (old - signals.behaviour)[signals.mask & signals.behaviour.isfinite()]
+        weight, gap = bounded_exp(log_weight.double()), log_weight.abs()
+        meters.mean("weight", float(weight.sum()), weight.numel())
+        meters.mean("weight_square", float(weight.square().sum()), weight.numel())
         meters.mean("behaviour_gap_mean", float(gap.sum()), gap.numel())
         if gap.numel():
             meters.max("behaviour_gap_max", float(gap.max()))

@@ -85,6 +85,10 @@ def tell(action: str, *, public: int = 1) -> str:
             "This test fails:\nassert f(1) == 2\nNameError: name 'f' is not defined",
         ),
         ("def f(n): return", "This test fails:\nassert f(1) == 2\ngot None"),
+        (
+            "def f(n): return [object()]",
+            "This test fails:\nassert f(1) == 2\ngot [<object object at 0x...>]",
+        ),
         ("def f(n) return", "This test fails:\nassert f(1) == 2\nSyntaxError: expected ':'"),
     ],
 )

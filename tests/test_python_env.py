@@ -38,6 +38,8 @@ def said(*cells: str, **kwargs: Any) -> list[str]:
         (["print('once')", "2"], "2"),
         (["print('a')\nprint('b')\n'c'"], "a\nb\n'c'"),
         (["None"], "(no output)"),
+        (["object()"], "<object object at 0x...>"),
+        (["hex(10**9)"], "'0x3b9aca00'"),
         ([""], "(no output)"),
         (["import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')"], "a\nb\nc"),
         (["1 / 0"], "cell 1, line 1: ZeroDivisionError: division by zero"),

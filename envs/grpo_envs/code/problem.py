@@ -11,6 +11,7 @@ from grpo_gym.verifiers.code import Case, CodeReport, report_asserts, report_std
 
 NO_DETAIL = "AssertionError"
 LONGEST_DETAIL = 400
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ def feedback(problem: Problem, report: CodeReport) -> str:
     else:
         case = problem.cases[number]
         what = f"This test fails:\ninput:\n{case.stdin}\nright output:\n{case.stdout}"
-    detail = report.message.removeprefix("AssertionError: ")[:LONGEST_DETAIL]
+    # Where an object lies differs from run to run, and the model has no use for it.
+    message = _ADDRESS.sub(" at 0x...>", report.message)
+    detail = message.removeprefix("AssertionError: ")[:LONGEST_DETAIL]
     return f"{what}\n{detail}".rstrip() if detail != NO_DETAIL else what
 
 

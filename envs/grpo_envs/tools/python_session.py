@@ -1,6 +1,7 @@
 """A Python session in the sandbox, whose state is its history."""
 
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from grpo_gym.sandbox import Limits, Result, run
 
 SLACK_S = 0.5
+# Where an object lies differs from run to run.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 ENDINGS = {
     "timeout": "no result in {seconds:g} s",
     "memory": "it needs more than {memory} MB",
@@ -68,7 +71,8 @@ class Session:
             return f"{result.stdout}Error: {self._ending(result)}; what this call did is undone"
         self.cells = (*self.cells, source)
         self.seconds = result.seconds
-        return result.stdout.rstrip("\n") or "(no output)"
+        shown = _ADDRESS.sub(" at 0x...>", result.stdout.rstrip("\n"))
+        return shown or "(no output)"
 
     def _ending(self, result: Result) -> str:
         text = ENDINGS.get(result.status, "it ended the interpreter")

@@ -1,13 +1,14 @@
 """Our environments as data sets and reward functions for other trainers.
 
 TRL calls `f(prompts, completions, **columns)`, verl `f(data_source, solution_str, ground_truth, ...)`,
-verifiers `f(completion, info, ...)`. All of them keep the tasks in a data set of their own and score what
-is already written, so an environment of one turn fits; `trl.py` is for those of several.
+verifiers a method of its `Task` with `task` and `trace`. All of them keep the tasks in a data set of their
+own and score what is already written, so an environment of one turn fits; `trl.py` is for those of several.
 """
 
+import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -24,7 +25,8 @@ def rows(make: Make, seeds: Iterable[int], split: str | None = None) -> list[dic
     """The tasks that seeds draw, one row each, with the columns that the three trainers ask for.
 
     Every row has "prompt" (messages) and "task_id" for TRL; "data_source", "reward_model" and
-    "extra_info" for verl; "info" and "answer" for verifiers. A task that is drawn twice is there once.
+    "extra_info" for verl; verifiers' `TaskData` takes the first two as `prompt` and `id`. A task that is
+    drawn twice is there once.
 
     Args:
         make: builds the environment.
@@ -43,8 +45,6 @@ def rows(make: Make, seeds: Iterable[int], split: str | None = None) -> list[dic
             "data_source": _name(env),
             "reward_model": {"style": "rule", "ground_truth": task_id},
             "extra_info": {"task_id": task_id},
-            "info": {"task_id": task_id},
-            "answer": task_id,
         }
     env.close()
     return list(found.values())
@@ -71,8 +71,9 @@ def trl_reward(make: Make) -> Callable[..., list[float | None]]:
 def verl_reward(make: Make) -> Callable[..., dict[str, float]]:
     """A `compute_score` for verl, over a data set of `rows`: name it in a file of your own.
 
-    It returns "score", "acc" (1 for a success) and the components. verl has no way to leave a rollout
-    out, so what cannot be scored is 0 there, with the component `unscored`.
+    It returns "score", "acc" (1 for a success) and "unscored". verl has no way to leave a rollout out, so
+    what cannot be scored has the score 0 there, and "unscored" is 1. The components of a reward are left
+    out, as verl wants the same keys for every rollout.
 
     Args:
         make: builds the environment, one whose episodes take one turn.
@@ -84,27 +85,33 @@ def verl_reward(make: Make) -> Callable[..., dict[str, float]]:
     ) -> dict[str, float]:
         score = judge(ground_truth, solution_str)
         unscored = math.isnan(score.value)
-        parts = {f"component/{name}": part for name, part in score.components.items()}
         return {
             "score": 0.0 if unscored else score.value,
             "acc": float(score.success),
             "unscored": float(unscored),
-            **parts,
         }
 
     return compute_score
 
 
-def verifiers_reward(make: Make) -> Callable[..., float]:
-    """A reward function for a `verifiers` rubric, over a data set of `rows`.
+def verifiers_reward(make: Make) -> Callable[..., Awaitable[float]]:
+    """A reward method for a `Task` of verifiers (0.4 and later), over tasks with the ids of `rows`.
+
+    ```python
+    class Sums(vf.Task):
+        solved = vf.reward(verifiers_reward(lambda: make("grpo_gym/Arithmetic-v0")))
+
+    tasks = [Sums(vf.TaskData(id=row["task_id"], prompt=row["prompt"])) for row in rows(...)]
+    ```
 
     Args:
         make: builds the environment, one whose episodes take one turn.
     """
     judge = Judge(make)
 
-    def reward(completion: Any, info: Mapping[str, Any], **_: Any) -> float:
-        return judge(info["task_id"], completion).value
+    async def reward(self: Any, task: Any, trace: Any) -> float:
+        score = await asyncio.to_thread(judge, task.id, trace.last_reply)
+        return score.value
 
     reward.__name__ = judge.name
     return reward

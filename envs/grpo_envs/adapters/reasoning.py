@@ -171,7 +171,7 @@ class ReasoningGymEnv(TextEnv):
         self.partial_credit = partial_credit
         self.deadline_s = deadline_s
         super().__init__(**kwargs)
-        self.tasks.get("0/0")  # tells of a wrong level or option now
+        self.generator.task("0/0")  # tells of a wrong level or option now
 
     def default_tasks(self) -> TaskSource:
         """The tasks of the generator."""

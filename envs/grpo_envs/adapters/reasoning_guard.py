@@ -1,6 +1,6 @@
 """Keeps the scorers of reasoning-gym from running what a model wrote.
 
-Eight of them hand the answer to `eval`, or to SymPy's parser, which evaluates Python too. In the worker
+Nine of them hand the answer to `eval`, or to SymPy's parser, which evaluates Python too. In the worker
 process the first is replaced by a reader of literals, and the second admits arithmetic only: that also
 stops answers such as `Integral(x**2, x)`, which the scorers of integrals would take for the solution.
 """

@@ -236,6 +236,7 @@ def test_an_interrupted_command_says_so(
     assert capsys.readouterr().err == "grpo-gym: interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["envs"], ["train", "--help"], ["--help"], ["agents", "show", "dapo"]]
 )
@@ -247,6 +248,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(words: list[str], tmp_path
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_training_outlives_the_reader_of_its_output(tmp_path: Path) -> None:
     words = flags(
         SMALL | {"env": "tests.letters:Letters", "eval_tasks": 2, "eval_n": 2, "eval_k": (1,)}

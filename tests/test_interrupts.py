@@ -80,6 +80,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "number"),
     [*((place, signal.SIGINT) for place in PLACES), ("third collection", signal.SIGTERM)],
@@ -102,6 +103,7 @@ def test_a_stop_keeps_what_was_learnt(
     assert (again.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_was_trained_before_a_stop_is_not_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ def test_what_was_trained_before_a_stop_is_not_trained_again(
     assert updates == [1]
 
 
+@pytest.mark.slow
 def test_a_second_stop_does_not_wait_and_saves_nothing_half_done(
     tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_an_evaluation_can_be_interrupted(tmp_path: Path) -> None:
     process = start("eval", "--tasks", "100000", "--n", "8", "--out", "x.json", cwd=tmp_path)
     time.sleep(6)

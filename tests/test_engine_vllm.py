@@ -13,6 +13,8 @@ from transformers import PreTrainedModel
 
 import grpo_gym
 from grpo_agents import grpo
+from grpo_gym.engines import vllm as vllm_module
+from grpo_gym.engines import vllm_weights
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.engines.vllm import VLLMEngine
@@ -199,6 +201,29 @@ def test_weights_cannot_be_loaded_under_lanes_in_flight(engine: VLLMEngine) -> N
     engine.load(model(1).state_dict(), 1)
     (done,) = engine.generate([LONG], Sampling(max_tokens=4), [0])
     np.testing.assert_allclose(done.logprobs, plain(1, LONG, done.token_ids), atol=1e-4)
+
+
+def test_a_sleeping_engine_is_woken_part_by_part(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU build does not sleep: what it would be told on a GPU, in order."""
+    told: list[Any] = []
+    monkeypatch.setattr(engine._engine.model_config, "enable_sleep_mode", True)
+    for name in ("sleep", "wake_up"):
+        monkeypatch.setattr(engine._engine, name, lambda *a, **k: told.append((*a, *k.values())))
+    take = vllm_weights.take_weights
+    monkeypatch.setattr(
+        vllm_module, "take_weights", lambda *a: (told.append("weights taken"), take(*a))
+    )
+    engine.sleep()
+    engine.sleep()
+    assert told == [(1,)]
+    engine.load(model(1).state_dict(), 1)
+    assert told[1:] == [(["weights"],), "weights taken", (["kv_cache"],)]
+    engine.sleep()
+    told.clear()
+    engine.generate([[3]], Sampling(max_tokens=2), [0])
+    assert told == [(["weights", "kv_cache"],)]
 
 
 @pytest.mark.parametrize(

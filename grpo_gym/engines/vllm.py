@@ -20,6 +20,10 @@ _LOWEST_TEMPERATURE = 0.01
 """vLLM would raise a lower one to this without a word in the answer."""
 
 
+_MEMORY = ("weights", "kv_cache")
+"""The parts of the device's memory that sleep, by vLLM's names."""
+
+
 class VLLMEngine(Engine):
     """vLLM's engine, stepped by hand: lanes join the running batch one by one, and leave it so.
 
@@ -63,7 +67,7 @@ class VLLMEngine(Engine):
         self._vocabulary = int(config.get_vocab_size())
         self._checkpoint = Checkpoint(config.hf_config)
         self._running: dict[int, Request] = {}
-        self._asleep = False
+        self._asleep: list[str] = []
 
     def submit(self, requests: Sequence[Request]) -> None:
         """See `Engine.submit`. Either all requests are taken or none.
@@ -77,7 +81,7 @@ class VLLMEngine(Engine):
             self._check_ids(request.prompt_ids)
         from vllm.exceptions import VLLMClientError
 
-        self.wake()
+        self._wake(*_MEMORY)
         added: list[str] = []
         try:
             for request, params in [(r, self._params(r)) for r in requests]:
@@ -125,10 +129,9 @@ class VLLMEngine(Engine):
         """
         self._require_idle("loading weights")
         weights = self._checkpoint.weights(state)
-        if self._asleep:  # room for the weights first, for the cache after
-            self._engine.wake_up(["weights"])
+        self._wake("weights")  # the room for the cache comes after them
         self._engine.collective_rpc(take_weights, args=(weights,))
-        self.wake()
+        self._wake(*_MEMORY)
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept a cache of the old weights: some request still holds it")
         self.version = version
@@ -152,7 +155,7 @@ class VLLMEngine(Engine):
                     f"a sequence of {len(sequence)} tokens is longer than the context length of "
                     f"{self.context_length}"
                 )
-        self.wake()
+        self._wake(*_MEMORY)
         scores = [np.empty(0) for _ in sequences]
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
         self._engine.apply_model(scale_logits(1 / (temperature or 1.0)))
@@ -185,18 +188,19 @@ class VLLMEngine(Engine):
         self._require_idle("sleeping")
         if self._engine.model_config.enable_sleep_mode and not self._asleep:
             self._engine.sleep(level=1)
-            self._asleep = True
-
-    def wake(self) -> None:
-        """Undo `sleep`; every method that needs the engine awake does so by itself."""
-        if self._asleep:
-            self._engine.wake_up()
-            self._asleep = False
+            self._asleep = list(_MEMORY)
 
     def close(self) -> None:
         """Drop every request and free the model."""
         self.abort()
         self._engine.engine_core.shutdown()
+
+    def _wake(self, *parts: str) -> None:
+        """Undo `sleep` for some parts of the memory; without effect on those that are awake."""
+        due = [part for part in parts if part in self._asleep]
+        if due:
+            self._engine.wake_up(due)
+            self._asleep = [part for part in self._asleep if part not in due]
 
     def _add(self, name: str, prompt_ids: Sequence[int], params: "SamplingParams") -> None:
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)

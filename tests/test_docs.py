@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_gym.cli import main
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 PAGES = [page for page in PAGES if page.exists()]
@@ -102,7 +104,7 @@ def test_shell_lines(page: Path, line: str, folder: Path) -> None:
         python([str(script), *words[2:]], folder)
     else:
         assert words[0] == "grpo-gym", f"{page.name}: cannot test {line!r}"
-        python(["-m", "grpo_gym.cli", *words[1:]], folder)
+        assert main(words[1:]) == 0, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

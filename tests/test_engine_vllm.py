@@ -22,8 +22,8 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.monitor import read_metrics
 from grpo_gym.sync import SyncError, verify_sync
-from grpo_gym.types import Batch, Group, Rollout
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
+from tests.sampled import sampled
 
 # The CPU build has attention for heads of 32 and more.
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
@@ -155,7 +155,7 @@ def test_scores_are_those_of_transformers(engine: VLLMEngine, temperature: float
 
 def test_weights_follow_a_learner_and_a_stale_engine_is_found_out(engine: VLLMEngine) -> None:
     learner = Learner(model(0), grpo(), OptimiserOptions(learning_rate=1e-2))
-    batch = sampled(engine)
+    batch = sampled(engine, LONG)
     assert verify_sync(engine, learner, batch, 1.0, "fp32") < 1e-4
     metrics = learner.update(batch, learner.prepare(batch))
     assert metrics["behaviour_gap_max"] < 1e-4
@@ -164,7 +164,7 @@ def test_weights_follow_a_learner_and_a_stale_engine_is_found_out(engine: VLLMEn
         verify_sync(engine, learner, batch, 1.0, "fp32")
     engine.load(learner.state(), learner.version)
     assert verify_sync(engine, learner, batch, 1.0, "fp32") < 1e-4
-    assert sampled(engine).rollouts[0].versions.tolist()[0] == 1
+    assert sampled(engine, LONG).rollouts[0].versions.tolist()[0] == 1
 
 
 @pytest.mark.parametrize("broken", ["nothing", "tied head", "prefix cache"])
@@ -329,30 +329,6 @@ def plain(seed: int, prompt: list[int], completion: Any, temperature: float = 1.
 
 def replaced(sampling: Sampling, **changes: Any) -> Sampling:
     return Sampling(**{**sampling.__dict__, **changes})
-
-
-def sampled(engine: VLLMEngine) -> Batch:
-    """A group of what the engine says, the first half of it rewarded."""
-    done = engine.generate([LONG] * 4, Sampling(max_tokens=8), range(4))
-    return Batch(
-        (
-            Group(
-                "t",
-                tuple(
-                    Rollout(
-                        task_id="t",
-                        prompt_ids=np.array(LONG),
-                        token_ids=completion.token_ids,
-                        mask=np.ones(len(completion.token_ids), np.bool_),
-                        logprobs=completion.logprobs,
-                        versions=np.full(len(completion.token_ids), completion.version),
-                        reward=float(i < 2),
-                    )
-                    for i, completion in enumerate(done)
-                ),
-            ),
-        )
-    )
 
 
 def generators() -> tuple[Any, ...]:

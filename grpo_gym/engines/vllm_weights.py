@@ -13,6 +13,7 @@ def take_weights(worker: Any, weights: list[tuple[str, Tensor]]) -> None:
     """Run in vLLM's worker: replace all weights by those of a checkpoint, without the disk."""
     worker.reload_weights(weights_iterator=iter(weights))
     mend_tied_head(worker.get_model())
+    mend_experts(worker.get_model())
 
 
 def mend_tied_head(model: nn.Module) -> None:
@@ -45,6 +46,22 @@ def mend_tied_head(model: nn.Module) -> None:
         (embedding,) = [module for module in inputs if module.weight.shape == head.weight.shape]
         head.weight = embedding.weight
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+
+
+def mend_experts(model: nn.Module) -> None:
+    """Pack the weights of a mixture's experts again.
+
+    vLLM's CPU build does so when the model is built, and never after: weights that are loaded anew stay
+    as they are in the checkpoint, where its kernel takes them for packed ones.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+        if kernel is not None:
+            kernel.fused_experts.process_weights_after_loading(module)
 
 
 class Checkpoint:

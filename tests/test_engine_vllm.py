@@ -1,7 +1,9 @@
 """vLLM in the process: the same contract as the other engines, and weights that follow the learner."""
 
 import importlib.util
+import os
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMEngine]:
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
+    before = process()
     engine = VLLMEngine(str(folder), max_lanes=8)
+    assert process() == before, "starting vLLM changes nothing else"
     yield engine
     engine.close()
 
@@ -287,13 +291,13 @@ def test_what_vllm_raises_reaches_the_caller_and_drops_the_lanes(
         engine.step()
 
 
-def test_generators_of_the_process_are_left_alone(started: VLLMEngine, tmp_path: Path) -> None:
-    states = generators()
+def test_the_process_is_left_alone(started: VLLMEngine, tmp_path: Path) -> None:
+    states = process()
     started.generate(PROMPTS, Sampling(max_tokens=3), range(6))
-    assert generators() == states
+    assert process() == states
     with pytest.raises(UsageError, match="vLLM does not start"):
         VLLMEngine(str(tmp_path))
-    assert generators() == states
+    assert process() == states
 
 
 @pytest.mark.slow
@@ -329,6 +333,18 @@ def plain(seed: int, prompt: list[int], completion: Any, temperature: float = 1.
 
 def replaced(sampling: Sampling, **changes: Any) -> Sampling:
     return Sampling(**{**sampling.__dict__, **changes})
+
+
+def process() -> tuple[Any, ...]:
+    """What vLLM likes to change in the process it runs in."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("VLLM_")}
+    own = (
+        torch.set_num_threads,
+        sys.excepthook,
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+    )
+    return environment, own, generators()
 
 
 def generators() -> tuple[Any, ...]:

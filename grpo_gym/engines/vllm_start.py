@@ -5,8 +5,10 @@ import importlib.util
 import logging
 import os
 import random
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +77,7 @@ def start(
         if current_platform.is_cpu():
             # Otherwise a few lines of its sampler take half a minute of a C++ compiler's time.
             type(current_platform).simple_compile_backend = "eager"
+            _look_among_own_modules()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
         from vllm.v1.executor import Executor
@@ -112,14 +115,33 @@ def start(
             raise UsageError(f"vLLM does not start with model {model!r}: {line}") from error
 
 
+def _look_among_own_modules() -> None:
+    """Keep vLLM, which replaces kernels wherever a module has them, out of modules that are not its own.
+
+    It fails on objects of other libraries, such as those of llvmlite.
+    """
+    from vllm.triton_utils import dispatcher
+
+    class Modules(SimpleNamespace):
+        @property
+        def modules(self) -> dict[str, Any]:
+            found = sys.modules.copy()
+            return {name: found[name] for name in found if name.partition(".")[0] == "vllm"}
+
+    dispatcher.sys = Modules()
+
+
 @contextlib.contextmanager
 def _unchanged() -> Iterator[None]:
-    """Put back the global generators, which vLLM seeds, and the function of torch that it replaces.
+    """Put back what vLLM changes in the process, but for variables of its own.
 
-    Warnings on the way are about vLLM's own code.
+    Global generators are seeded; a function of torch and the hook for exceptions are replaced; and the
+    environment gets libraries to load first, which no other program that is started should have. Warnings
+    on the way are about vLLM's own code.
     """
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    set_num_threads = torch.set_num_threads
+    set_num_threads, hook = torch.set_num_threads, sys.excepthook
+    environment = dict(os.environ)
     try:
         devices = range(torch.cuda.device_count())
         with warnings.catch_warnings(), torch.random.fork_rng(devices=devices):
@@ -128,4 +150,9 @@ def _unchanged() -> Iterator[None]:
     finally:
         random.setstate(state)
         np.random.set_state(legacy)  # noqa: NPY002
-        torch.set_num_threads = set_num_threads
+        torch.set_num_threads, sys.excepthook = set_num_threads, hook
+        for name in [name for name in os.environ if not name.startswith("VLLM_")]:
+            if name not in environment:
+                del os.environ[name]
+            elif os.environ[name] != environment[name]:
+                os.environ[name] = environment[name]

@@ -130,3 +130,10 @@ def test_every_block_has_a_language_that_is_tested() -> None:
     for page in PAGES:
         languages = re.findall(r"^```(\w*)\n.*?^```$", page.read_text(), re.DOTALL | re.MULTILINE)
         assert set(languages) <= {"python", "bash", "toml", "text"}, page.name
+
+
+def test_the_design_shows_the_layers_that_are_enforced() -> None:
+    """The list in docs/design.md is that of import-linter."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    assert "\n".join(layers) + "\n" in blocks(ROOT / "docs" / "design.md", "text")

@@ -36,9 +36,9 @@ _OURS = {
     "seed": "the seed of each request",
     "logprobs_mode": "always that of the distribution sampled from",
     "max_logprobs": "whatever the agent asks for",
-    "tensor_parallel_size": "1 in this process: use a server for more",
-    "pipeline_parallel_size": "1 in this process: use a server for more",
-    "data_parallel_size": "1 in this process: use a server for more",
+    "tensor_parallel_size": "1, as there is one process",
+    "pipeline_parallel_size": "1, as there is one process",
+    "data_parallel_size": "1, as there is one process",
 }
 
 

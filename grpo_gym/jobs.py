@@ -135,8 +135,8 @@ def _support_warning(config: TrainConfig) -> str | None:
     if not names:
         return None
     return (
-        f"warning: {', '.join(names)} leave tokens out of sampling, but not out of the learner's "
-        "log-probs: importance ratios to the behaviour policy are biased, each by the share left out"
+        f"warning: sampling leaves tokens out ({', '.join(names)}), while the learner's log-probs are of all "
+        "tokens: importance ratios to the behaviour policy are biased by the share left out"
     )
 
 

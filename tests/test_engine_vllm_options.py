@@ -30,4 +30,4 @@ def test_options() -> None:
     assert _support_warning(TrainConfig()) is None
     warning = _support_warning(TrainConfig(top_p=0.9, min_p=0.1))
     assert warning is not None
-    assert "top_p, min_p leave tokens out" in warning
+    assert "leaves tokens out (top_p, min_p)" in warning

@@ -23,8 +23,8 @@ _ADDING = """
 Those that need data take `path=` (a `.jsonl` or `.parquet` file, or a folder with one for each split) or
 `dataset=`, an id on the Hugging Face hub. The licence is that of the tasks; "yours" means that of your data.
 
-`reasoning_gym/NAME` makes the 104 generators of reasoning-gym (extra `reasoning`), and games of GEM, TextArena,
-skyrl-gym and OpenEnv come in by adapters: [docs/adapters.md](../docs/adapters.md).
+`reasoning_gym/NAME` makes the 104 generators of reasoning-gym (extra `reasoning`), and games of GEM,
+TextArena, skyrl-gym and OpenEnv come in by adapters: [docs/adapters.md](../docs/adapters.md).
 
 ## Adding one
 

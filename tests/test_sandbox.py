@@ -101,16 +101,31 @@ while True:
 """
 
 
+def served(pid: int) -> bool:
+    """Whether a process is a server of the sandbox, or was forked by one."""
+    try:
+        return b"inside.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def processes() -> set[int]:
-    """Processes of this user's sandboxes; a forked one has the command line of its server."""
+    """Processes of our sandboxes, orphans among them; tests beside this one have their own."""
     found = set()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if b"inside.serve" in (entry / "cmdline").read_bytes():
-                    found.add(int(entry.name))
-            except OSError:
-                continue
+        if entry.name.isdecimal() and served(int(entry.name)):
+            top = parent(int(entry.name))
+            while served(top):
+                top = parent(top)
+            if top in (os.getpid(), 1):
+                found.add(int(entry.name))
     return found
 
 

@@ -1,5 +1,6 @@
 """What a sandbox promises to whoever calls it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -283,11 +284,10 @@ def test_a_run_ends_when_its_server_is_stopped(warm: Warm) -> None:
     thread.start()
     time.sleep(0.7)
     assert warm.process
-    os.kill(warm.process.pid, signal.SIGKILL)
-    for pid in processes() - before:
-        os.kill(
-            pid, signal.SIGKILL
-        )  # the supervisor and the program, as the kernel would if short of memory
+    # The supervisor and the program go too, as the kernel would have it if short of memory.
+    for pid in [warm.process.pid, *(processes() - before - {warm.process.pid})]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     thread.join(5)
 
     assert answers == [None]

@@ -13,8 +13,6 @@ from grpo_gym.agent import Agent
 from grpo_gym.collector import Collector, collector_settings
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
-from grpo_gym.engines.base import Engine
-from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.learner import Learner, OptimiserOptions
@@ -24,6 +22,7 @@ from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
 from grpo_gym.registry import make, make_agent
 from grpo_gym.runs import Run, open_run, save_config
+from grpo_gym.sampler import make_engine
 from grpo_gym.trainer import Trainer
 from grpo_gym.types import Group
 
@@ -48,7 +47,7 @@ def run_training(
         make_env().close()
         policy = load_policy(config.model)
         learner = Learner(policy.model, agent, options)
-        engine = _engine(config, policy, config.precision)
+        engine = make_engine(config, policy, config.max_lanes, config.precision)
         try:
             engine.version = learner.version
             progress = Progress(console, config.steps)
@@ -107,24 +106,6 @@ def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
         collector.engine.close()
 
 
-def _engine(
-    config: TrainConfig | EvalConfig | RolloutConfig, policy: Policy, precision: str = "fp32"
-) -> Engine:
-    """What samples from the policy; `hf` shares the policy's very weights."""
-    if config.engine == "hf":
-        if config.engine_arg:
-            raise UsageError("engine_arg is for engine vllm; engine hf has no arguments")
-        return HFEngine(policy.model, policy.tokenizer, max_lanes=config.max_lanes)
-    from grpo_gym.engines.vllm import VLLMEngine
-
-    return VLLMEngine(
-        policy.source,
-        dtype={"fp32": "float32", "bf16": "bfloat16"}[precision],
-        max_lanes=config.max_lanes,
-        arguments=parse_arguments(config.engine_arg, "engine argument"),
-    )
-
-
 def _support_warning(config: TrainConfig) -> str | None:
     """What to say of sampling that leaves tokens out: the learner's ratios know nothing of it."""
     names = [
@@ -146,7 +127,7 @@ def _collector(
     policy: Policy,
     copies: int,
 ) -> Collector:
-    engine = _engine(config, policy)
+    engine = make_engine(config, policy, config.max_lanes)
     sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
     return Collector(make_env, engine, policy.renderer, sampling, options)
 

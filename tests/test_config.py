@@ -47,6 +47,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "patience_s": st.floats(0, allow_infinity=True, allow_nan=False),
     "resume": st.just(False),
 }
+SPECIAL["engine"] = st.sampled_from(("hf", "vllm", "http://127.0.0.1:8000", "https://host/v1"))
 SPECIAL["agent_arg"] = SPECIAL["engine_arg"] = SPECIAL["env_arg"]
 
 

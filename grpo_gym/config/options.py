@@ -1,6 +1,7 @@
 """Every option of a run, as dataclass fields with their checks."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -8,6 +9,8 @@ from tyro.conf import UseAppendAction
 from tyro.constructors import PrimitiveConstructorSpec
 
 from grpo_gym.errors import UsageError
+
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 Texts = Annotated[tuple[str, ...], UseAppendAction]
 """Texts; on the command line the option is given once for each."""
@@ -35,8 +38,9 @@ class TaskOptions:
     """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
     model: str = "tiny"
     """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package."""
-    engine: Literal["hf", "vllm"] = "hf"
-    """What samples: hf, transformers in this process; vllm, which needs the extra of that name."""
+    engine: str = "hf"
+    """What samples: hf, transformers in this process; vllm, which needs the extra of that name; or the
+    address of a server: http://HOST:PORT is vLLM's, https://HOST/v1 anything that speaks OpenAI's way."""
     engine_arg: Texts = ()
     """Arguments of vLLM's engine, as name=value, such as gpu_memory_utilization=0.4."""
     seed: int = 0
@@ -44,6 +48,10 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "at least 0")
+        known = self.engine in ("hf", "vllm") or _URL.fullmatch(self.engine) is not None
+        _require(
+            known, "engine", self.engine, "hf, vllm, or the address of a server, http://HOST:PORT"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

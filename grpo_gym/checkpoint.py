@@ -1,7 +1,8 @@
 """Checkpoints: a directory that appears whole or not at all, and is checked before it is believed.
 
     RUN/checkpoints/step-000040/
-        model/          weights (safetensors), config and tokenizer, as any tool reads them
+        model/          weights (safetensors), config and tokenizer, as any tool reads them; where an
+                        adapter is trained, that alone, as peft has it, and the tokenizer
         optimiser.pt    state of the optimiser
         state.json      step, whatever the trainer adds, and the size and SHA-256 of every file
 
@@ -23,6 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from grpo_gym.errors import UsageError
+from grpo_gym.lora import (
+    adapter_weights,
+    fingerprint,
+    has_adapter,
+    misfits,
+    read_adapter,
+    save_adapter,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +48,8 @@ class Checkpoint:
     Attributes:
         path: its directory.
         step: the trainer's step.
-        weights: name -> tensor, as the model's `state_dict` has them, tied ones included.
+        weights: name -> tensor, as the model's `state_dict` has them, tied ones included; of an
+            adapter, as `adapter_weights` has them.
         optimiser: the learner's `optimiser_state`.
         state: what the trainer added.
     """
@@ -88,7 +98,10 @@ def save(
     hidden = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))
     try:
         with _quiet():
-            model.save_pretrained(hidden / "model")
+            if has_adapter(model):
+                save_adapter(model, hidden / "model")
+            else:
+                model.save_pretrained(hidden / "model")
             if tokenizer is not None:
                 tokenizer.save_pretrained(hidden / "model")
         torch.save(dict(optimiser), hidden / "optimiser.pt")
@@ -134,13 +147,25 @@ def load(path: Path, model: "PreTrainedModel") -> Checkpoint:
     record = _record(path)
     for name, (size, digest) in record["files"].items():
         _verify(path, name, size, digest)
-    weights = _weights(path, model)
+    weights = (_adapter if has_adapter(model) else _weights)(path, model)
     try:
         optimiser = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises whatever the bytes make it raise
         line = " ".join(str(error).split())[:200]
         raise UsageError(f"checkpoint {path}: cannot read optimiser.pt: {line}") from error
     return Checkpoint(path, record["step"], weights, optimiser, record["state"])
+
+
+def _adapter(path: Path, model: "PreTrainedModel") -> dict[str, "Tensor"]:
+    """The adapter's weights."""
+    saved = read_adapter(path / "model")
+    if saved.base_mark not in (None, fingerprint(model)):
+        raise UsageError(
+            f"checkpoint {path} is an adapter of another model: give the model that it was trained on"
+        )
+    for problem in misfits(adapter_weights(model), saved.weights):
+        raise UsageError(f"checkpoint {path} is of another adapter: {problem}")
+    return saved.weights
 
 
 def _weights(path: Path, model: "PreTrainedModel") -> dict[str, "Tensor"]:

@@ -1,12 +1,13 @@
-"""A policy from a name: the tiny one, a model folder, or an id on the Hugging Face hub."""
+"""A policy from a name: the tiny one, a folder of a model or an adapter, or an id on the hub."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from grpo_gym.errors import UsageError
+from grpo_gym.lora import SavedAdapter, is_adapter_folder, merge, put_adapter, read_adapter
 from grpo_gym.rendering import Renderer
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Policy:
 
     Attributes:
         source: the folder or hub id that the model was loaded from.
+        adapter: the folder of the adapter that was then merged into it; None: there is none.
     """
 
     name: str
@@ -31,19 +33,23 @@ class Policy:
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase"
     renderer: Renderer
+    adapter: Path | None = None
 
 
 def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
     """Load a policy.
 
     Args:
-        name: "tiny", a folder that `save_pretrained` wrote, or a hub id such as "Qwen/Qwen3-0.6B".
+        name: "tiny", a folder that `save_pretrained` wrote, a hub id such as "Qwen/Qwen3-0.6B", or the
+            folder of an adapter: the model that it names is loaded, and the adapter merged into it.
         dtype: of the weights.
 
     Raises:
         UsageError: There is no such folder or id, it holds no causal language model with a tokenizer,
             or its weights do not fit its configuration.
     """
+    if _is_adapter(name):
+        return _with_adapter(Path(name), dtype)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -83,6 +89,8 @@ def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":
     """
     from transformers import AutoTokenizer
 
+    if _is_adapter(name):
+        return load_tokenizer(_base_of(read_adapter(Path(name))))
     source = TINY_FOLDER if str(name) == TINY else name
     offline = _is_folder(source) or _without_hub(str(source))
     try:
@@ -91,6 +99,46 @@ def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":
         raise _unloadable(name, error) from error
     _check_tokenizer(name, tokenizer)
     return tokenizer
+
+
+def _is_adapter(name: str | Path) -> bool:
+    try:
+        return str(name) != TINY and is_adapter_folder(Path(name))
+    except (OSError, ValueError):  # a name that can be no path
+        return False
+
+
+def _with_adapter(folder: Path, dtype: str) -> Policy:
+    """The model that an adapter names, with the adapter merged into it."""
+    saved = read_adapter(folder)
+    try:
+        policy = load_policy(_base_of(saved), dtype=dtype)
+    except UsageError as error:
+        raise UsageError(
+            f"adapter {folder}, which names the model {saved.base!r}: {error}"
+        ) from error
+    put_adapter(policy.model, saved)
+    merge(policy.model)
+    template = folder / "chat_template.jinja"
+    if template.is_file():
+        cast(Any, policy.tokenizer).chat_template = template.read_text(encoding="utf-8")
+    eos = getattr(policy.model.generation_config, "eos_token_id", None)
+    renderer = Renderer(policy.tokenizer, eos)
+    return replace(policy, name=str(folder), renderer=renderer, adapter=folder)
+
+
+def _base_of(saved: SavedAdapter) -> str:
+    """The model that an adapter was trained on."""
+    if saved.base is None:
+        raise UsageError(
+            f"adapter {saved.folder} does not say which model it is for: write "
+            "base_model_name_or_path into its adapter_config.json"
+        )
+    if _is_adapter(saved.base):
+        raise UsageError(
+            f"adapter {saved.folder} is for {saved.base}, which is an adapter itself: merge that first"
+        )
+    return saved.base
 
 
 def _unloadable(name: str | Path, error: Exception) -> UsageError:

@@ -41,6 +41,10 @@ _FIXED = (
     "groups_per_step",
     "group_size",
     "split",
+    "lora_rank",
+    "lora_alpha",
+    "lora_targets",
+    "lora_adapter",
 )
 
 

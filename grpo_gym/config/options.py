@@ -15,6 +15,18 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 Texts = Annotated[tuple[str, ...], UseAppendAction]
 """Texts; on the command line the option is given once for each."""
 
+Names = Annotated[
+    tuple[str, ...],
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NAME,NAME,...",
+        instance_from_str=lambda words: tuple(words[0].split(",")),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [",".join(value)],
+    ),
+]
+"""Names; on the command line they are written a,b,c."""
+
 Numbers = Annotated[
     tuple[int, ...],
     PrimitiveConstructorSpec(
@@ -119,7 +131,7 @@ class TrainConfig(SamplingOptions, TaskOptions):
     split: str = "train"
     """Split of the tasks, for environments that have splits."""
     learning_rate: float | None = None
-    """Of AdamW; None: 1e-6, or 1.5e-4 for the tiny policy."""
+    """Of AdamW; None: 1e-6, or 1.5e-4 for the tiny policy; ten times that for LoRA."""
     weight_decay: float = 0.0
     """Of AdamW, on matrices only."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -136,6 +148,14 @@ class TrainConfig(SamplingOptions, TaskOptions):
     """Most tokens in one forward pass: decides memory and speed, never the result."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 runs the model under autocast; weights, log-probs and loss stay in float32."""
+    lora_rank: int = 0
+    """Train a LoRA adapter of this rank, not the model's own weights; 0: those."""
+    lora_alpha: float = 32.0
+    """The adapter's product is scaled by alpha / rank."""
+    lora_targets: Names = ("all-linear",)
+    """Layers that get an adapter, as q_proj,v_proj; all-linear: every linear layer but the head."""
+    lora_adapter: str | None = None
+    """Folder of a saved adapter of this model to go on from; it brings its own rank, alpha and targets."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     max_bad_steps: int = 3
@@ -170,6 +190,12 @@ class TrainConfig(SamplingOptions, TaskOptions):
         for name in ("save_every", "rollouts_every", "eval_tasks", "eval_every"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         _require(0 <= self.kl < math.inf, "kl", self.kl, "a finite number, at least 0")
+        _require(self.lora_rank >= 0, "lora_rank", self.lora_rank, "at least 0")
+        alpha = self.lora_alpha
+        _require(0 < alpha < math.inf, "lora_alpha", alpha, "a finite number above 0")
+        _require("" not in self.lora_targets, "lora_targets", self.lora_targets, "names")
+        if self.lora_rank and self.lora_adapter is not None:
+            raise UsageError("lora_adapter brings its own rank: leave lora_rank out")
         if self.resume and self.run_dir is None:
             raise UsageError("resume needs run_dir, the folder of the run")
         if self.eval_tasks:

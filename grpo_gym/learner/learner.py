@@ -20,6 +20,7 @@ from grpo_gym.learner.meters import Meters
 from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.scoring import BatchScorer
+from grpo_gym.lora import adapter_off, has_adapter, load_adapter_weights, merged_state
 from grpo_gym.objectives.ratios import bounded_exp
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
@@ -37,14 +38,14 @@ class Learner:
     Half-precision weights are turned to float32 when the learner is made: they are the master copy.
 
     Args:
-        model: a causal language model of transformers; parameters without `requires_grad` stay as
-            they are. The learner takes it over: it is moved, put in eval mode, and trained in
-            place.
+        model: a causal language model of transformers, with an adapter or without; parameters
+            without `requires_grad` stay as they are. The learner takes it over: it is moved, put
+            in eval mode, and trained in place.
         agent: the update rule.
         options: how to optimise.
         accelerator: where to run; made if not given.
-        reference: the frozen policy that a KL penalty refers to; a copy of `model` as it is now, if
-            the agent needs one and none is given.
+        reference: the frozen policy that a KL penalty refers to; if the agent needs one and none is
+            given, a copy of `model` as it is now, or, if it has an adapter, the model without it.
 
     Attributes:
         agent: the update rule; it may be replaced by one that needs nothing more.
@@ -75,7 +76,9 @@ class Learner:
             options.gradient_checkpointing,
             critic=agent.needs.critic,
         )
-        self._reference = self._frozen(scorer, reference) if agent.needs.reference else None
+        self._reference: Scorer | None = None
+        if agent.needs.reference and (reference is not None or not has_adapter(model)):
+            self._reference = self._frozen(scorer, reference)
         self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts)
         optimiser = adamw(scorer, options)
         self._scorer, self._optimiser = self.accelerator.prepare(scorer, optimiser)
@@ -102,9 +105,8 @@ class Learner:
         if needs.old or needs.old_entropy or needs.critic or self.options.steps_per_update > 1:
             old = self._batches.batch(self.scorer, batch, needs.old_entropy)
             signals = replace(signals, old=old.logprobs, entropy=old.entropy, values=old.values)
-        if self._reference is not None:
-            reference = self._batches.batch(self._reference, batch)
-            signals = replace(signals, reference=reference.logprobs)
+        if needs.reference:
+            signals = replace(signals, reference=self._reference_logprobs(batch))
         return signals
 
     def update(
@@ -153,7 +155,13 @@ class Learner:
         return self._batches.sequences(self.scorer, sequences, temperature)
 
     def state(self) -> dict[str, Tensor]:
-        """The weights under the names of the model's `state_dict`; views, not copies."""
+        """The weights under the names of the model's `state_dict`; views, not copies.
+
+        With an adapter: what the weights are when it is added, under the names of the model without
+        it. The weights that it adds to are then copies.
+        """
+        if has_adapter(self.model):
+            return merged_state(self.model)
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 
     def optimiser_state(self) -> dict[str, Any]:
@@ -168,13 +176,18 @@ class Learner:
         }
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Take weights as `state()` and the rest as `optimiser_state()` gave them.
+        """Take weights as the model's `state_dict` and the rest as `optimiser_state()` gave them.
+
+        With an adapter, its weights alone: `adapter_weights` of the model.
 
         Raises:
             UsageError: They are of another model or agent.
         """
         try:
-            self.model.load_state_dict(weights)
+            if has_adapter(self.model):
+                load_adapter_weights(self.model, weights)
+            else:
+                self.model.load_state_dict(weights)
             if self.scorer.critic is not None:
                 self.scorer.critic.load_state_dict(state["critic"])
             load_optimiser(self._optimiser, state["optimiser"])
@@ -284,6 +297,12 @@ class Learner:
         if last:
             return nullcontext()
         return cast(AbstractContextManager[Any], self.accelerator.no_sync(self._scorer))
+
+    def _reference_logprobs(self, batch: Batch) -> Tensor:
+        if self._reference is not None:
+            return self._batches.batch(self._reference, batch).logprobs
+        with adapter_off(self.model):
+            return self._batches.batch(self.scorer, batch).logprobs
 
     def _frozen(self, scorer: Scorer, reference: PreTrainedModel | None) -> Scorer:
         if reference is None:

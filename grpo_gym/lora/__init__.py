@@ -1,0 +1,42 @@
+"""LoRA through peft: small trained matrices beside weights that stay as they are.
+
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, arXiv 2106.09685.
+"""
+
+from grpo_gym.lora.adapter import (
+    LoraOptions,
+    adapter_off,
+    adapter_weights,
+    add_adapter,
+    has_adapter,
+    load_adapter_weights,
+    misfits,
+)
+from grpo_gym.lora.files import (
+    SavedAdapter,
+    fingerprint,
+    is_adapter_folder,
+    put_adapter,
+    read_adapter,
+    save_adapter,
+)
+from grpo_gym.lora.merging import merge, merged_state, merged_twin
+
+__all__ = [
+    "LoraOptions",
+    "SavedAdapter",
+    "adapter_off",
+    "adapter_weights",
+    "add_adapter",
+    "fingerprint",
+    "has_adapter",
+    "is_adapter_folder",
+    "load_adapter_weights",
+    "merge",
+    "merged_state",
+    "merged_twin",
+    "misfits",
+    "put_adapter",
+    "read_adapter",
+    "save_adapter",
+]

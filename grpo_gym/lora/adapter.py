@@ -1,0 +1,197 @@
+"""An adapter in a model: put in, looked up, switched off.
+
+peft replaces the chosen layers of the very model by ones that hold the old layer and two small
+matrices; the model keeps its class, so that whatever runs it goes on as before.
+"""
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from grpo_gym.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+ALL_LINEAR = "all-linear"
+NAME = "default"
+"""The name by which peft knows the only adapter."""
+
+_PREFIX = "base_model.model."
+"""What peft's files put before the name of each layer."""
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """The shape of an adapter.
+
+    Dropout is not among them: the learner scores what the engine sampled, so both must be the same
+    function.
+
+    Attributes:
+        rank: of the product that is added to each weight.
+        alpha: the product is scaled by alpha / rank.
+        targets: the layers that get one, by name ("q_proj") or ending ("self_attn.q_proj");
+            "all-linear" stands for every linear layer but the head.
+        rank_stabilised: scale by alpha / sqrt(rank) instead (Kalajdzievski 2023, arXiv 2312.03732).
+    """
+
+    rank: int
+    alpha: float = 32.0
+    targets: tuple[str, ...] = (ALL_LINEAR,)
+    rank_stabilised: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise UsageError(f"lora_rank is {self.rank}, but must be at least 1")
+        if not 0 < self.alpha < math.inf:
+            raise UsageError(f"lora_alpha is {self.alpha}, but must be a finite number above 0")
+        if not self.targets or "" in self.targets:
+            raise UsageError("lora_targets must name at least one layer, or be all-linear")
+
+
+def add_adapter(
+    model: "PreTrainedModel", options: LoraOptions, seed: int = 0, base: str | None = None
+) -> None:
+    """Put a new adapter into `model`, in place, and freeze everything else.
+
+    It changes nothing until it is trained: one of its two matrices is 0.
+
+    Args:
+        model: without an adapter.
+        options: the shape.
+        seed: of the random matrix; the global generator is left as it was.
+        base: folder or hub id of the model, for whoever loads the adapter.
+
+    Raises:
+        UsageError: peft is not installed, the model has an adapter, or no layer of such a name.
+    """
+    if importlib.util.find_spec("peft") is None:
+        raise UsageError("LoRA needs peft: pip install 'grpo-gym[lora]'")
+    if has_adapter(model):
+        raise UsageError("the model has an adapter already")
+    import torch
+    from peft import LoraConfig, inject_adapter_in_model
+    from transformers.pytorch_utils import Conv1D
+
+    layers = _targets(model, options.targets)
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=cast(int, options.alpha),
+        target_modules=list(layers),
+        use_rslora=options.rank_stabilised,
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
+        base_model_name_or_path=base,
+        task_type="CAUSAL_LM",
+    )
+    model.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # of layers whose weight is transposed, which it sees itself
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model, NAME)
+    cast(Any, model).eval()
+
+
+def has_adapter(model: "nn.Module") -> bool:
+    """Whether there is an adapter in `model`."""
+    return bool(getattr(model, "peft_config", None))
+
+
+def lora_layers(model: "nn.Module") -> dict[str, Any]:
+    """Name to layer, of those that the adapter is in.
+
+    Raises:
+        UsageError: There is no adapter, or somebody added it to the weights.
+    """
+    if not has_adapter(model):
+        raise UsageError("there is no adapter in this model: it was merged, or never there")
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
+    for name, layer in layers.items():
+        if cast(Any, layer).merged:
+            raise UsageError(
+                f"the adapter was added to {name}.weight already: it would count twice"
+            )
+    return layers
+
+
+def adapter_weights(model: "nn.Module") -> dict[str, "Tensor"]:
+    """The adapter's weights, under the names of peft's files; views, not copies."""
+    return {
+        f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight.detach()
+        for name, layer in lora_layers(model).items()
+        for part in ("lora_A", "lora_B")
+    }
+
+
+def load_adapter_weights(model: "nn.Module", weights: Mapping[str, "Tensor"]) -> None:
+    """Take weights as `adapter_weights` gives them.
+
+    Raises:
+        UsageError: Names or shapes differ.
+    """
+    own = adapter_weights(model)
+    for problem in misfits(own, weights):
+        raise UsageError(f"the adapter does not fit this model: {problem}")
+    for name, value in own.items():
+        value.copy_(weights[name])
+
+
+def misfits(own: Mapping[str, "Tensor"], there: Mapping[str, "Tensor"]) -> list[str]:
+    """What is wrong with names and shapes that are `there`."""
+    return [
+        *(f"it lacks {name}" for name in sorted(own.keys() - there.keys())),
+        *(f"it has {name}, which this model lacks" for name in sorted(there.keys() - own.keys())),
+        *(
+            f"{name} is {tuple(there[name].shape)} there and {tuple(value.shape)} here"
+            for name, value in own.items()
+            if name in there and there[name].shape != value.shape
+        ),
+    ]
+
+
+@contextmanager
+def adapter_off(model: "nn.Module") -> Iterator[None]:
+    """Within, `model` computes what it did before it had the adapter; nothing is copied."""
+    layers = lora_layers(model).values()
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def _targets(model: "PreTrainedModel", names: tuple[str, ...]) -> dict[str, "nn.Module"]:
+    """Name to layer, of those that are to get an adapter."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    head = cast(Any, model).get_output_embeddings()
+    linear: dict[str, nn.Module] = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D) and module is not head
+    }
+    if ALL_LINEAR in names:
+        return linear
+    chosen: dict[str, nn.Module] = {}
+    for target in names:
+        found = {n: m for n, m in linear.items() if n == target or n.endswith(f".{target}")}
+        if not found:
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise UsageError(
+                f"lora_targets: {type(model).__name__} has no linear layer {target!r} that can have an "
+                f"adapter; there is {', '.join(known)}"
+            )
+        chosen |= found
+    return {name: module for name, module in linear.items() if name in chosen}

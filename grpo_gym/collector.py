@@ -7,11 +7,13 @@ from typing import Any
 
 import gymnasium
 
+from grpo_gym.answers import Start
 from grpo_gym.config import SamplingOptions
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Engine, Sampling
+from grpo_gym.engines.base import Engine, EngineStopped, Sampling
+from grpo_gym.episode import Episode
 from grpo_gym.errors import UsageError
-from grpo_gym.lane import Limits
+from grpo_gym.lane import Lane, Limits
 from grpo_gym.rendering import Renderer
 from grpo_gym.session import Session
 from grpo_gym.types import Group
@@ -56,14 +58,17 @@ class Collection:
     Attributes:
         groups: in the order of the tasks; a task all of whose copies failed in `reset` has none.
         failures: number of rollouts lost to failing environments.
-        tokens: number of tokens sampled.
+        tokens: number of tokens sampled in them.
         seconds: wall-clock time it took.
+        stopped: why the rest was not played, if the policy could not go on; the groups then hold the
+            rollouts that had ended.
     """
 
     groups: tuple[Group, ...]
     failures: int
     tokens: int
     seconds: float
+    stopped: str | None = None
 
 
 class Collector:
@@ -117,18 +122,20 @@ class Collector:
                 `max_error_share` allows.
             UsageError: No prompt so far fits the model's context, or an environment raised it.
         """
+        collection = self._play(tasks, seed, progress)
+        self._check_prompts(collection.groups)
+        return collection
+
+    def _play(
+        self, tasks: Sequence[TaskSpec], seed: int, progress: Callable[[int, int], None] | None
+    ) -> Collection:
         started = time.perf_counter()
         session = Session(
             tasks=tasks,
             seed=seed,
             engine=self.engine,
-            renderer=self._renderer,
-            sampling=self._sampling,
-            limits=Limits(
-                self._sampling.max_tokens,
-                self._options.rollout_tokens,
-                self.engine.context_length,
-            ),
+            new_lane=self._new_lane,
+            render=self._render,
             copies=self._options.group_size,
             max_lanes=self._options.max_lanes,
             max_error_share=self._options.max_error_share,
@@ -137,23 +144,25 @@ class Collector:
             borrow=self._borrow,
             give_back=self._idle.append,
         )
+        stopped = None
         try:
             session.play(progress)
+        except EngineStopped as stop:
+            stopped = str(stop)
         finally:
             self.engine.abort()
             session.close()
         lanes = session.lanes()
+        ended = ([lane for lane in row if lane.task_id and lane.over] for row in lanes)
         groups = tuple(
-            Group(row[0].task_id, tuple(lane.rollout() for lane in row))
-            for row in lanes
-            if any(lane.task_id for lane in row)
+            Group(row[0].task_id, tuple(lane.rollout() for lane in row)) for row in ended if row
         )
-        self._check_prompts(groups)
         return Collection(
             groups=groups,
             failures=sum(lane.error is not None for row in lanes for lane in row),
-            tokens=sum(sum(lane.mask) for row in lanes for lane in row),
+            tokens=sum(rollout.sampled_tokens for group in groups for rollout in group.rollouts),
             seconds=time.perf_counter() - started,
+            stopped=stopped,
         )
 
     def close(self) -> None:
@@ -163,6 +172,15 @@ class Collector:
         until = time.monotonic() + _CLOSING_S
         while self._idle:
             self._idle.pop().join(max(0.0, until - time.monotonic()))
+
+    def _new_lane(self, seed: tuple[int, ...]) -> Episode:
+        limits = Limits(
+            self._sampling.max_tokens, self._options.rollout_tokens, self.engine.context_length
+        )
+        return Lane(self._renderer, self._sampling, limits, seed)
+
+    def _render(self, start: Start) -> list[int]:
+        return self._renderer.prompt(start.messages)
 
     def _borrow(self) -> EnvWorker:
         return self._idle.pop() if self._idle else EnvWorker(self._make_env)

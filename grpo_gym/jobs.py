@@ -1,7 +1,8 @@
 """The three things one does, as a config says: train, evaluate, play."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from grpo_gym.checkpoint import latest
 from grpo_gym.collector import Collector, collector_settings
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
+from grpo_gym.engines.base import Engine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.learner import Learner, OptimiserOptions
@@ -22,6 +24,7 @@ from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
+from grpo_gym.ranks import Ranks
 from grpo_gym.registry import make, make_agent
 from grpo_gym.runs import Run, open_run, save_config
 from grpo_gym.sampler import make_engine
@@ -39,30 +42,63 @@ def run_training(
     console: Console | None = None,
     rule: Agent | None = None,
     env: MakeEnv | None = None,
+    ranks: Ranks | None = None,
 ) -> Run:
-    """Train as a config says; `rule` and `env` stand in for what its names cannot express."""
+    """Train as a config says, on all ranks that a launcher has started.
+
+    Args:
+        config: the options.
+        console: where to show progress; None: nowhere.
+        rule: an agent that the config's name cannot express.
+        env: builds an environment that the config's name cannot express.
+        ranks: the processes that train together; found if not given.
+    """
+    ranks = Ranks() if ranks is None else ranks
     config = _resolved(config)
     options = _optimiser_options(config)
-    agent = _agent(config, rule)
+    agent = ranks.alike(lambda: _agent(config, rule))
     make_env = env or _env_maker(config)
-    with open_run(config) as folder:
-        make_env().close()
-        policy = load_policy(config.model)
-        if _has_lora(config):
-            _add_adapter(config, policy, folder)
-        learner = Learner(policy.model, agent, options)
-        engine = make_engine(config, policy, config.max_lanes, config.precision)
+    with _shared_run(config, ranks) as folder:
+        policy = ranks.alike(lambda: _policy(config, make_env, folder))
+        learner = Learner(policy.model, agent, options, ranks.accelerator)
+        engine = ranks.alike(lambda: _training_engine(config, policy, ranks))
         try:
             engine.version = learner.version
-            progress = Progress(console, config.steps)
-            trainer = Trainer(config, folder, make_env, policy, learner, engine, progress)
+            progress = Progress(console if ranks.index == 0 else None, config.steps)
+            trainer = ranks.alike(
+                lambda: Trainer(config, folder, make_env, policy, learner, engine, progress, ranks)
+            )
             if config.resume:
                 trainer.resume()
-            save_config(config, agent, folder)
+            ranks.first(lambda: save_config(config, agent, folder))
             progress.warn(_support_warning(config))
             return trainer.run()
         finally:
             engine.close()
+
+
+@contextmanager
+def _shared_run(config: TrainConfig, ranks: Ranks) -> Iterator[Path]:
+    """The folder of a run, which rank 0 opens."""
+    with ExitStack() as opened:
+        yield ranks.first(lambda: opened.enter_context(open_run(config)))
+
+
+def _policy(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Policy:
+    make_env().close()
+    policy = load_policy(config.model)
+    if _has_lora(config):
+        _add_adapter(config, policy, folder)
+    return policy
+
+
+def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Engine:
+    if ranks.count > 1 and config.engine != "hf":
+        raise UsageError(
+            f"engine {config.engine} trains in one process, but {ranks.count} were launched: use engine "
+            "hf, or launch one"
+        )
+    return make_engine(config, policy, config.max_lanes, config.precision)
 
 
 def run_evaluate(

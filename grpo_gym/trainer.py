@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from grpo_gym import checkpoint
-from grpo_gym.collector import Collection, Collector, collector_settings
+from grpo_gym.collector import Collection, collector_settings
 from grpo_gym.config import TrainConfig
 from grpo_gym.curriculum import TaskStream
 from grpo_gym.engines.base import Engine
@@ -20,6 +20,7 @@ from grpo_gym.learner import Learner
 from grpo_gym.monitor import Monitor, rollout_metrics, write_atomically, write_rollouts
 from grpo_gym.policy import Policy
 from grpo_gym.progress import Progress
+from grpo_gym.ranks import RankCollector, Ranks
 from grpo_gym.runs import Run, evaluation_path, saved_evaluations
 from grpo_gym.session import EnvironmentFailure
 from grpo_gym.sync import verify_sync
@@ -32,6 +33,9 @@ _EVAL_STREAM = 1_000_003
 class Trainer:
     """Trains a policy on an environment with an agent; all state is in the checkpoint.
 
+    With several ranks each collects its share of every step; all have the whole batch in the same order, so
+    that they decide alike. Rank 0 alone writes.
+
     Args:
         config: the options.
         folder: of the run; exists.
@@ -40,6 +44,7 @@ class Trainer:
         learner: holds the policy's model.
         engine: samples from it.
         progress: shows what goes on.
+        ranks: the processes that train together.
 
     Attributes:
         step: training steps done.
@@ -55,12 +60,14 @@ class Trainer:
         learner: Learner,
         engine: Engine,
         progress: Progress,
+        ranks: Ranks,
     ) -> None:
         self.config = config
         self.folder = folder
         self.policy = policy
         self.learner = learner
         self.engine = engine
+        self.ranks = ranks
         self.monitor = Monitor(folder)
         self.step = 0
         self.evaluations: dict[int, Evaluation] = {}
@@ -110,22 +117,26 @@ class Trainer:
         Raises:
             UsageError: The checkpoint is damaged, or of another model.
         """
-        path = checkpoint.latest(self.folder)
+        path = self.ranks.first(lambda: checkpoint.latest(self.folder))
         if path is not None:
             try:
-                self._restore(checkpoint.load(path, self.learner.model))
+                self._restore(self.ranks.alike(lambda: checkpoint.load(path, self.learner.model)))
             except (KeyError, TypeError, ValueError) as error:
                 what = error if isinstance(error, UsageError) else f"{path} lacks {error}"
                 raise UsageError(
                     f"{what}; to go on from an older checkpoint, remove this one"
                 ) from error
-        self.monitor.rewind(self.step)
-        for step, evaluation in saved_evaluations(self.folder).items():
-            if step <= self.step:
-                self.evaluations[step] = evaluation
-            else:
-                evaluation_path(self.folder, step).unlink()
+        self.evaluations = self.ranks.first(self._rewind)
         self._progress.resumed(self.step)
+
+    def _rewind(self) -> dict[int, Evaluation]:
+        """Forget what was recorded after the present step; return the evaluations up to it."""
+        self.monitor.rewind(self.step)
+        evaluations = saved_evaluations(self.folder)
+        for step in evaluations:
+            if step > self.step:
+                evaluation_path(self.folder, step).unlink()
+        return {step: found for step, found in evaluations.items() if step <= self.step}
 
     def _restore(self, saved: checkpoint.Checkpoint) -> None:
         self.stream.position = int(saved.state["position"])
@@ -149,17 +160,19 @@ class Trainer:
         metrics["time/collect_s"] = collected - started
         metrics["time/update_s"] = time.perf_counter() - collected
         metrics["time/tokens_per_s"] = sampled / max(collected - started, 1e-9)
+        self.ranks.first(lambda: self._record(metrics, everything))
+        self._progress.step(self.step, metrics)
+
+    def _record(self, metrics: dict[str, float], groups: list[Group]) -> None:
         self.monitor.log(self.step, metrics)
         if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
-            self.monitor.save_rollouts(self.step, everything)
-        self._progress.step(self.step, metrics)
+            self.monitor.save_rollouts(self.step, groups)
 
     def _collect(self) -> tuple[tuple[Group, ...], list[Collection]]:
         """Collect until the agent's selection leaves enough groups, or its rounds are used up."""
         position = self.stream.position
         try:
-            with self._interrupts.welcome():
-                return self._collect_rounds()
+            return self._collect_rounds()
         except BaseException as error:
             self.stream.position = position
             if self.step and isinstance(error, EnvironmentFailure | UsageError):
@@ -193,10 +206,12 @@ class Trainer:
         metrics = learner.update(batch, signals, learner.agent.credit(signals))
         learner.agent = learner.agent.adapt(metrics)
         self.engine.load(learner.state(), learner.version)
-        metrics["sync_gap"] = verify_sync(
-            self.engine, learner, batch, self.config.temperature, self.config.precision
+        gaps = self.ranks.together(
+            lambda: verify_sync(
+                self.engine, learner, batch, self.config.temperature, self.config.precision
+            )
         )
-        return metrics
+        return metrics | {"sync_gap": max(gaps)}
 
     def _evaluate_if_due(self) -> None:
         config = self.config
@@ -204,21 +219,23 @@ class Trainer:
         ends = self.step in (0, config.steps)
         if not config.eval_tasks or not (ends or due) or self.step in self.evaluations:
             return
-        with self._interrupts.welcome():
-            evaluation, groups = run_evaluation(
-                config.env,
-                self._evaluator,
-                self._eval_stream.finite(config.eval_tasks),
-                n=config.eval_n,
-                k=config.eval_k,
-                seed=_EVAL_STREAM + config.seed,
-                progress=self._progress.evaluation,
-            )
+        evaluation, groups = run_evaluation(
+            config.env,
+            self._evaluator,
+            self._eval_stream.finite(config.eval_tasks),
+            n=config.eval_n,
+            k=config.eval_k,
+            seed=_EVAL_STREAM + config.seed,
+            progress=self._progress.evaluation,
+        )
+        self.ranks.first(lambda: self._record_evaluation(evaluation, groups))
+        self.evaluations[self.step] = evaluation
+        self._progress.evaluated(self.step, evaluation)
+
+    def _record_evaluation(self, evaluation: Evaluation, groups: tuple[Group, ...]) -> None:
         self.monitor.rollouts_path.mkdir(exist_ok=True)
         write_rollouts(self.monitor.rollouts_path / f"eval-{self.step:06d}.jsonl", groups)
         write_atomically(evaluation_path(self.folder, self.step), evaluation.to_json() + "\n")
-        self.evaluations[self.step] = evaluation
-        self._progress.evaluated(self.step, evaluation)
 
     def _save_if_due(self) -> None:
         every = self.config.save_every
@@ -227,25 +244,36 @@ class Trainer:
 
     def _save(self) -> Path:
         """The checkpoint of this step, made unless it is there."""
-        path = checkpoint.latest(self.folder)
+        path = self.ranks.first(lambda: checkpoint.latest(self.folder))
         if path is None or self._saved != self.step:
-            path = checkpoint.save(
-                self.folder,
-                self.step,
-                self.learner.model,
-                self.policy.tokenizer,
-                self.learner.optimiser_state(),
-                {"position": self.stream.position, "agent": self.learner.agent.state},
-                self.config.keep,
+            optimiser = self.learner.optimiser_state()
+            path = self.ranks.first(
+                lambda: checkpoint.save(
+                    self.folder,
+                    self.step,
+                    self.learner.model,
+                    self.policy.tokenizer,
+                    optimiser,
+                    {"position": self.stream.position, "agent": self.learner.agent.state},
+                    self.config.keep,
+                )
             )
             self._saved = self.step
         return path
 
     def _collector(
         self, make_env: Callable[[], gymnasium.Env[Any, Any]], group_size: int
-    ) -> Collector:
+    ) -> RankCollector:
         sampling, options = collector_settings(
             self.config, group_size, self.policy.renderer.stop_token_ids
         )
         sampling = replace(sampling, top_logprobs=self.learner.agent.needs.top_logprobs)
-        return Collector(make_env, self.engine, self.policy.renderer, sampling, options)
+        return RankCollector(
+            self.ranks,
+            self._interrupts.welcome,
+            make_env,
+            self.engine,
+            self.policy.renderer,
+            sampling,
+            options,
+        )

@@ -5,6 +5,8 @@ import sys
 
 from rich.console import Console
 
+from grpo_gym.launch import is_first
+
 
 class Output(Console):
     """The terminal. When the reader of a pipe leaves, a command goes on without being heard.
@@ -28,5 +30,6 @@ def complain(error: object) -> None:
 
 
 def remark(text: object) -> None:
-    """Say something on stderr, in one line."""
-    print(f"grpo-gym: {' '.join(str(text).split())}", file=sys.stderr)
+    """Say something on stderr, in one line, once for all the processes of a run."""
+    if is_first():
+        print(f"grpo-gym: {' '.join(str(text).split())}", file=sys.stderr, flush=True)

@@ -1,0 +1,173 @@
+"""The processes of one run, as `accelerate launch` starts them: they fail, stop and go on together.
+
+Each process is a rank. Between two exchanges a rank works alone; what goes wrong there is told to all in the
+next one, so that none waits for one that has left.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from grpo_gym.collector import Collection, Collector
+from grpo_gym.curriculum import TaskSpec
+from grpo_gym.errors import UsageError
+from grpo_gym.launch import is_launched
+from grpo_gym.session import EnvironmentFailure
+
+T = TypeVar("T")
+
+# A rank waits for the others' environments as long as they take; one that dies is noticed at once.
+_PATIENCE = timedelta(days=7)
+
+# And at the end of a run until all have said what they had to say.
+_FAREWELL = timedelta(seconds=60)
+
+
+class RankFailure(RuntimeError):
+    """Another process of the run failed; its own message says more."""
+
+
+class Ranks:
+    """The processes of a run; a process that no launcher started is a run of one.
+
+    Every rank must make the same calls in the same order. As a context manager, it holds back the ranks that
+    are ready until all are, if they end alike: a launcher kills what still runs when one process has failed.
+
+    Attributes:
+        accelerator: of `accelerate`, set up as the launcher says; None without a launcher.
+        index: of this process.
+        count: of all.
+    """
+
+    def __init__(self) -> None:
+        self.accelerator: Any = None
+        self.index, self.count = 0, 1
+        self._agreed = False
+        if not is_launched():
+            return
+        import torch
+        from accelerate import Accelerator
+
+        # Without a device accelerate would let the processes run side by side, unaware of each other.
+        self.accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+        self.index = int(self.accelerator.process_index)
+        self.count = int(self.accelerator.num_processes)
+        if self.count > 1:  # objects travel over the CPU, whatever way the gradients go
+            self._objects: Any = torch.distributed.new_group(backend="gloo", timeout=_PATIENCE)
+            self._farewell: Any = torch.distributed.new_group(backend="gloo", timeout=_FAREWELL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.count > 1 and (error is None or self._agreed):
+            import torch
+
+            torch.distributed.barrier(group=self._farewell)
+            torch.distributed.destroy_process_group()
+
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What `work` gives on every rank, in their order.
+
+        Raises:
+            BaseException: What the first failing rank raised, on all ranks.
+            RankFailure: The same, where another rank raised what is no ordinary end of a run.
+        """
+        if self.count == 1:
+            return [work()]
+        import torch
+
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except (Exception, KeyboardInterrupt) as raised:
+            error = raised
+        answers: list[Any] = [None] * self.count
+        said = None if error is None else _said(error)
+        torch.distributed.all_gather_object(answers, (result, said), group=self._objects)
+        for rank, (_, failure) in enumerate(answers):
+            if failure is not None:
+                self._agreed = True
+                if error is not None and rank == self.index:
+                    raise error
+                raise _heard(failure, rank) from error
+        return [answer for answer, _ in answers]
+
+    def alike(self, work: Callable[[], T]) -> T:
+        """What `work` gives on this rank, once it has succeeded on all; raises as `together`."""
+        own: list[T] = []
+        self.together(lambda: own.append(work()))
+        return own[0]
+
+    def first(self, work: Callable[[], T]) -> T:
+        """What `work` gives on rank 0, which alone does it; raises as `together`."""
+        answers: list[Any] = self.together(lambda: work() if self.index == 0 else None)
+        answer: T = answers[0]
+        return answer
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This rank's part of `items`; the parts of all ranks in their order are the whole."""
+        first, end = (-(-len(items) * rank // self.count) for rank in (self.index, self.index + 1))
+        return items[first:end]
+
+
+class RankCollector(Collector):
+    """A collector whose tasks are shared over the ranks; each gets the groups of all of them.
+
+    Args:
+        ranks: who shares.
+        welcome: within it an interrupt may end the collection.
+        arguments: those of `Collector`.
+    """
+
+    def __init__(
+        self, ranks: Ranks, welcome: Callable[[], AbstractContextManager[None]], *arguments: Any
+    ) -> None:
+        super().__init__(*arguments)
+        self._ranks = ranks
+        self._welcome = welcome
+
+    def _play(
+        self, tasks: Sequence[TaskSpec], seed: int, progress: Callable[[int, int], None] | None
+    ) -> Collection:
+        def share() -> Collection:
+            with self._welcome():
+                return super(RankCollector, self)._play(self._ranks.share(tasks), seed, progress)
+
+        parts = self._ranks.together(share)
+        return Collection(
+            groups=tuple(group for part in parts for group in part.groups),
+            failures=sum(part.failures for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            seconds=max(part.seconds for part in parts),
+        )
+
+
+def _kinds() -> dict[str, type[BaseException]]:
+    """The ways in which a run ends that are no fault of the program."""
+    from grpo_gym.sync import SyncError
+
+    kinds = (UsageError, EnvironmentFailure, SyncError, KeyboardInterrupt, OSError)
+    return {kind.__name__: kind for kind in kinds}
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    """An error as a name and a line: it is told, not sent, since not every one can be copied."""
+    names = [name for name, kind in _kinds().items() if isinstance(error, kind)]
+    return (names or [type(error).__name__])[0], " ".join(str(error).split())
+
+
+def _heard(failure: tuple[str, str], rank: int) -> BaseException:
+    name, line = failure
+    kind = _kinds().get(name)
+    if kind is not None:
+        return kind(line)
+    return RankFailure(f"process {rank} failed with {name}: {line[:300]}")

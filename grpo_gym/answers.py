@@ -18,10 +18,15 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True)
 class Start:
-    """What `reset` brought: the first messages, and the task's id if the environment names it."""
+    """What `reset` brought: the first messages, and the task's id if the environment names it.
+
+    Attributes:
+        tools: JSON schemas of the tools that are there now, where `info["tool_schemas"]` says.
+    """
 
     messages: tuple[Message, ...]
     task_id: str | None
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Answer:
         terminated: the task ended; an environment that says both is taken to mean this.
         truncation: the name of the limit that the environment says was hit.
         success: whether the task was solved, if the episode has ended and the environment says so.
+        tools: as in `Start`.
     """
 
     messages: tuple[Message, ...]
@@ -43,6 +49,7 @@ class Answer:
     terminated: bool
     truncation: str | None
     success: bool | None
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 def read_reset(result: Any) -> Start:
@@ -53,7 +60,9 @@ def read_reset(result: Any) -> Start:
     """
     observation, info = _parts("reset", result, ("observation", "info"))
     task_id = info.get("task_id")
-    return Start(_messages("reset", observation), None if task_id is None else str(task_id))
+    return Start(
+        _messages("reset", observation), None if task_id is None else str(task_id), _tools(info)
+    )
 
 
 def read_step(result: Any) -> Answer:
@@ -76,6 +85,7 @@ def read_step(result: Any) -> Answer:
         terminated=ended,
         truncation=str(info.get("truncation") or "environment") if cut and not ended else None,
         success=None if success is None else _flag("success", success),
+        tools=_tools(info),
     )
 
 
@@ -113,6 +123,10 @@ def _messages(call: str, observation: Any) -> tuple[Message, ...]:
         f"{call} gave the observation {_shown(observation)}, neither a string nor a tuple of messages "
         "with role and content"
     )
+
+
+def _tools(info: Mapping[Any, Any]) -> tuple[dict[str, Any], ...]:
+    return tuple(_copied(schema) for schema in info.get("tool_schemas", ()))
 
 
 def _copied(value: Any) -> Any:

@@ -7,8 +7,9 @@ import numpy as np
 
 from grpo_gym.answers import Answer
 from grpo_gym.engines.base import Request, Sampling
+from grpo_gym.episode import Episode
 from grpo_gym.rendering import Renderer
-from grpo_gym.types import Completion, Message, Rollout, Turn, frozen_array
+from grpo_gym.types import Completion, Message, Rollout, frozen_array
 
 
 @dataclass(frozen=True)
@@ -27,42 +28,22 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Lane:
-    """State of one rollout while it is played.
-
-    `start` gives it the first observation, then `request`, `take` and `answer` follow each other until
-    `over`; `rollout` is the result.
-    """
+class Lane(Episode):
+    """An episode of a policy that is asked in token ids and samples token ids."""
 
     renderer: Renderer
     sampling: Sampling
     limits: Limits
     seed: tuple[int, ...]
-    task_id: str = ""
-    prompt: tuple[Message, ...] = ()
     prompt_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-    components: dict[str, float] = field(default_factory=dict)
-    reward: float = 0.0
-    success: bool | None = None
-    terminated: bool = False
-    truncation: str | None = None
-    error: str | None = None
-    completions: list[Completion] = field(default_factory=list)
-    _last: tuple[str, str | None] = ("", None)
 
-    def start(self, task_id: str, prompt: tuple[Message, ...], prompt_ids: list[int]) -> None:
-        """Take the first observation, already rendered."""
-        self.task_id, self.prompt, self.prompt_ids = task_id, prompt, prompt_ids
-
-    @property
-    def over(self) -> bool:
-        """Whether the rollout has ended, for whatever reason."""
-        return self.terminated or self.truncation is not None or self.error is not None
+    def start(self, task_id: str, prompt: tuple[Message, ...], rendered: list[int]) -> None:
+        """Take the first observation; it is rendered as the prompt's ids."""
+        self.task_id, self.prompt, self.prompt_ids = task_id, prompt, rendered
 
     def request(self, number: int) -> Request | None:
         """What to sample next, or None when no token fits any more: the rollout is then truncated."""
@@ -90,54 +71,15 @@ class Lane:
         self._last = (action, limit)
         return action
 
-    def answer(self, answer: Answer) -> None:
-        """Take what the environment answered to the last action."""
-        completion = self.completions[-1]
-        action, limit = self._last
-        self.turns.append(Turn(completion, action, answer.messages, answer.reward))
-        self.reward += answer.reward
-        for name, value in answer.components.items():
-            self.components[name] = self.components.get(name, 0.0) + value
-        self.success = answer.success
-        if answer.terminated and limit is None:
-            self.terminated = True
-        elif answer.terminated:  # what was cut off might have changed the verdict
-            self.truncate(str(limit))
-        elif answer.truncation is not None:
-            self.truncate(answer.truncation)
-        else:
-            self._extend(completion, answer.messages)
-
-    def truncate(self, limit: str) -> None:
-        """End the rollout because a limit was hit."""
-        self.truncation = limit
-        if not self.turns:
-            self.reward = float("nan")
-        if self.success is None:
-            self.success = False
-
-    def fail(self, error: str) -> None:
-        """End the rollout because its environment failed; it then counts for nothing."""
-        self.error, self.reward = error, float("nan")
-
     def rollout(self) -> Rollout:
         """The finished rollout."""
         return Rollout(
-            task_id=self.task_id,
             prompt_ids=frozen_array(self.prompt_ids, np.int64),
             token_ids=frozen_array(self.token_ids, np.int64),
             mask=frozen_array(self.mask, np.bool_),
             logprobs=frozen_array(self.logprobs, np.float64),
             versions=frozen_array(self.versions, np.int64),
-            prompt=self.prompt,
-            turns=tuple(self.turns),
-            reward=self.reward,
-            reward_components=dict(self.components),
-            success=self.success,
-            terminated=self.terminated,
-            truncated=self.truncation is not None,
-            truncation=self.truncation,
-            error=self.error,
+            **self._outcome(),
             **self._top_logprobs(),
         )
 
@@ -151,9 +93,9 @@ class Lane:
         limit = min(rooms, key=lambda name: rooms[name])
         return rooms[limit], limit
 
-    def _extend(self, completion: Completion, messages: tuple[Message, ...]) -> None:
+    def _extend(self, answer: Answer) -> None:
         """Append what the environment said, unless no token would fit after it."""
-        delta = self.renderer.extend(completion.token_ids.tolist(), messages)
+        delta = self.renderer.extend(self.completions[-1].token_ids.tolist(), answer.messages)
         room, limit = self._room(len(delta))
         if room <= 0:
             self.truncate(limit)

@@ -15,9 +15,8 @@ from typing import Any
 
 from grpo_gym.answers import Answer, BadAnswer, Start, difference
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Engine, Sampling
-from grpo_gym.lane import Lane, Limits
-from grpo_gym.rendering import Renderer
+from grpo_gym.engines.base import Lost, Speaker
+from grpo_gym.episode import Episode
 from grpo_gym.workers import EnvWorker
 
 
@@ -37,7 +36,7 @@ class Seat:
     """
 
     number: int
-    lane: Lane
+    lane: Episode
     worker: EnvWorker
     answer: Future[Any] | None = None
     since: float = 0.0
@@ -68,14 +67,18 @@ class Row:
 
 @dataclass(eq=False)
 class Session:
-    """State of one call of `Collector.collect`; see there for what the fields mean."""
+    """State of one call of `Collector.collect`; see there for what the fields mean.
+
+    Attributes:
+        new_lane: an episode from the seed of its draws.
+        render: what all copies of a task share, from what the first `reset` brought.
+    """
 
     tasks: Sequence[TaskSpec]
     seed: int
-    engine: Engine
-    renderer: Renderer
-    sampling: Sampling
-    limits: Limits
+    engine: Speaker[Any, Any]
+    new_lane: Callable[[tuple[int, ...]], Episode]
+    render: Callable[[Start], Any]
     copies: int
     max_lanes: int
     max_error_share: float
@@ -83,6 +86,7 @@ class Session:
     patience_s: float
     borrow: Callable[[], EnvWorker]
     give_back: Callable[[EnvWorker], None]
+    culprits: str = "failing environments"
     _rows: list[Row] = field(default_factory=list)
     _open: list[Row] = field(default_factory=list)
     _errors: list[str] = field(default_factory=list)
@@ -97,12 +101,13 @@ class Session:
             self._wait()
             self._take_answers()
             for number, completion in self.engine.step() if self.engine.busy else ():
-                seat = self._rows[number // self.copies].seats[number % self.copies]
-                seat.step(seat.lane.take(completion), self.patience_s)
+                self._take(
+                    self._rows[number // self.copies].seats[number % self.copies], completion
+                )
             if self._close_ended() and progress is not None:
                 progress(self._ended, len(self.tasks) * self.copies)
 
-    def lanes(self) -> list[list[Lane]]:
+    def lanes(self) -> list[list[Episode]]:
         """The lanes of every task, in the order of the tasks."""
         return [[seat.lane for seat in row.seats] for row in self._rows]
 
@@ -123,8 +128,7 @@ class Session:
         self._open.append(row)
         for copy in range(self.copies):
             key = (self.seed, task.index, copy)
-            lane = Lane(self.renderer, self.sampling, self.limits, key)
-            row.seats.append(Seat(first + copy, lane, self.borrow()))
+            row.seats.append(Seat(first + copy, self.new_lane(key), self.borrow()))
         for seat in row.seats:
             seat.reset(task, self.patience_s)
 
@@ -190,7 +194,7 @@ class Session:
         first = next((start for start in starts if start is not None), None)
         if first is not None:
             task_id = first.task_id if first.task_id is not None else f"seed-{row.task.seed}"
-            prompt_ids = self.renderer.prompt(first.messages)
+            rendered = self.render(first)
             for seat, start in zip(row.seats, starts, strict=True):
                 if start is not None and start != first:
                     raise EnvironmentFailure(
@@ -198,8 +202,17 @@ class Session:
                         f"options={row.task.options}) gave the {difference(first, start)}; an environment "
                         "must draw its task from the seed alone"
                     )
-                seat.lane.start(task_id, first.messages, prompt_ids)
+                seat.lane.start(task_id, first.messages, rendered)
         row.begun = True
+
+    def _take(self, seat: Seat, completion: Any) -> None:
+        """Hand what the policy said to the environment."""
+        if not isinstance(completion, Lost):
+            seat.step(seat.lane.take(completion), self.patience_s)
+        elif completion.limit is not None:
+            seat.lane.truncate(completion.limit)
+        else:
+            self._fail(seat, completion.reason)
 
     def _step_answer(self, seat: Seat) -> None:
         answer: Answer | None = self._result(seat, "step")
@@ -220,7 +233,7 @@ class Session:
             return None
 
     def _fail(self, seat: Seat, error: str) -> None:
-        """A failing environment loses its rollout; too many lose the run."""
+        """A failing environment or request loses its rollout; too many lose the run."""
         seat.lane.fail(error)
         self._errors.append(error)
         failed, total = len(self._errors), len(self.tasks) * self.copies
@@ -229,7 +242,7 @@ class Session:
         if failed > allowed or (failed == total and self.max_error_share < 1):
             first = "; ".join(list(dict.fromkeys(self._errors))[:3])
             raise EnvironmentFailure(
-                f"{failed} of {total} rollouts are lost to failing environments, more than the allowed "
+                f"{failed} of {total} rollouts are lost to {self.culprits}, more than the allowed "
                 f"share of {self.max_error_share:g}: {first}"
             )
 

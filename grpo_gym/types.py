@@ -45,7 +45,7 @@ def as_messages(observation: Observation) -> tuple[Message, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """The tokens that a policy sampled in one turn.
+    """What a policy sampled in one turn.
 
     Attributes:
         token_ids: (n,) sampled ids, the end-of-turn token included when it was sampled.
@@ -55,6 +55,7 @@ class Completion:
         version: version of the policy that sampled.
         top_ids: (n, K) ids of the K most probable tokens at each position, when they were asked for.
         top_logprobs: (n, K) their log-probabilities.
+        counted_tokens: how many tokens there were, where only their number is known: n is then 0.
     """
 
     token_ids: IntArray
@@ -63,6 +64,7 @@ class Completion:
     version: int = 0
     top_ids: IntArray | None = None
     top_logprobs: FloatArray | None = None
+    counted_tokens: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", frozen_array(self.token_ids, np.int64))
@@ -72,6 +74,8 @@ class Completion:
                 f"a completion needs one log-prob per token, got shapes {self.token_ids.shape} "
                 f"and {self.logprobs.shape}"
             )
+        if self.counted_tokens is not None and (self.counted_tokens < 0 or self.token_ids.size):
+            raise ValueError("tokens are counted, by a number of at least 0, or known: not both")
         if (self.top_ids is None) != (self.top_logprobs is None):
             raise ValueError("top_ids and top_logprobs come together")
         if self.top_ids is not None:
@@ -111,6 +115,8 @@ class Rollout:
         error: what the environment raised, if it did; the reward is then nan.
         top_ids: (T, K) the behaviour policy's K most probable tokens, when they were asked for.
         top_logprobs: (T, K) their log-probabilities.
+        counted_tokens: how many tokens were sampled, where only their number is known, as of an
+            endpoint that gives text: P and T are then 0, and nothing can be trained on it.
     """
 
     task_id: str
@@ -130,6 +136,7 @@ class Rollout:
     error: str | None = None
     top_ids: IntArray | None = None
     top_logprobs: FloatArray | None = None
+    counted_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in (
@@ -164,13 +171,15 @@ class Rollout:
             )
         if self.error is not None and not np.isnan(self.reward):
             raise ValueError(f"rollout of {self.task_id!r} failed, so its reward must be nan")
+        if self.counted_tokens is not None and (length or len(self.prompt_ids)):
+            raise ValueError(f"rollout of {self.task_id!r}: tokens are counted or known, not both")
         if (self.top_ids is None) != (self.top_logprobs is None):
             raise ValueError(f"rollout of {self.task_id!r}: top_ids and top_logprobs come together")
 
     @property
     def sampled_tokens(self) -> int:
         """Number of tokens that the policy sampled."""
-        return int(self.mask.sum())
+        return int(self.mask.sum()) if self.counted_tokens is None else self.counted_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +220,12 @@ class Batch:
     def __post_init__(self) -> None:
         if not self.groups:
             raise ValueError("a batch needs at least one group")
+        for rollout in self.rollouts:
+            if rollout.counted_tokens is not None:
+                raise ValueError(
+                    f"rollout of {rollout.task_id!r} has text and no token ids, as an endpoint gives "
+                    "it: it can be evaluated, not trained on"
+                )
 
     @cached_property
     def rollouts(self) -> tuple[Rollout, ...]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from grpo_gym.types import Completion, FloatArray
 
@@ -51,7 +51,57 @@ class Request:
     seed: int
 
 
-class Engine(ABC):
+class EngineStopped(Exception):
+    """A policy that cannot go on, and why; what was played to its end is kept."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A request that brought nothing.
+
+    Attributes:
+        reason: why.
+        limit: the limit that was hit, where it was one: the rollout is then truncated, not lost.
+    """
+
+    reason: str
+    limit: str | None = None
+
+
+Asked = TypeVar("Asked")
+Said = TypeVar("Said")
+
+
+class Speaker(ABC, Generic[Asked, Said]):
+    """Says the next thing in many conversations at once, each on its own."""
+
+    @abstractmethod
+    def submit(self, requests: Sequence[Asked]) -> None:
+        """Add requests to those in flight."""
+
+    @abstractmethod
+    def step(self) -> list[tuple[int, Said]]:
+        """Go on for a moment; return what has been said since, with the ids of the requests.
+
+        Raises:
+            EngineStopped: It cannot go on.
+        """
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether a request is in flight."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop every request in flight."""
+
+    def close(self) -> None:
+        """Free what it holds. The default holds nothing."""
+        return
+
+
+class Engine(Speaker[Request, Completion]):
     """A policy that samples. Requests join the running batch when they are submitted, and leave it alone.
 
     Attributes:
@@ -74,15 +124,6 @@ class Engine(ABC):
     def step(self) -> list[tuple[int, Completion]]:
         """Advance every request by about one token; return those that ended, with their ids."""
 
-    @property
-    @abstractmethod
-    def busy(self) -> bool:
-        """Whether a request is in flight."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Drop every request in flight."""
-
     @abstractmethod
     def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
         """Take the learner's weights, under the names of the model's `state_dict`."""
@@ -95,10 +136,6 @@ class Engine(ABC):
 
     def sleep(self) -> None:
         """Leave the device's memory to the trainer until the next call. The default holds on to it."""
-        return
-
-    def close(self) -> None:
-        """Free what the engine holds. The default holds nothing."""
         return
 
     def generate(

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_gym.engines.base import Request, Sampling
-from grpo_gym.engines.decoders import JointDecoder, SeparateDecoder, chunks
+from grpo_gym.engines.decoders import JointDecoder, chunks
 from grpo_gym.engines.hf import HFEngine
+from grpo_gym.engines.slow_decoders import SeparateDecoder, WholeDecoder
 from grpo_gym.errors import UsageError
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
 
@@ -34,6 +35,7 @@ SLOW = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
 }
+WHOLE = {"mamba": {"state_size": 4}, "recurrent_gemma": {"lru_width": 32}, "openai-gpt": {}}
 PROMPTS = [[1, 2, 3]] * 3 + [[5, 6, 7, 8, 9, 10, 11, 12]] * 2 + [[9]]
 
 
@@ -53,7 +55,8 @@ def tokens(completions) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("kind", "config", "decoder"),
     [(kind, config, JointDecoder) for kind, config in FAST.items()]
-    + [(kind, config, SeparateDecoder) for kind, config in SLOW.items()],
+    + [(kind, config, SeparateDecoder) for kind, config in SLOW.items()]
+    + [(kind, config, WholeDecoder) for kind, config in WHOLE.items()],
 )
 def test_sampled_logprobs_are_those_of_a_plain_forward_pass(kind, config, decoder):
     model = tiny_model(model_type=kind, **config)
@@ -380,7 +383,7 @@ def test_options_that_make_no_sense_are_named(options, message):
         HFEngine(MODEL, **options)
 
 
-def test_a_model_that_cannot_go_token_by_token_is_refused():
-    mamba = tiny_model(model_type="mamba")
-    with pytest.raises(UsageError, match="MambaForCausalLM cannot generate token by token"):
-        HFEngine(mamba, context_length=64)
+def test_a_model_that_reads_both_ways_is_refused():
+    bert = tiny_model(model_type="bert")
+    with pytest.raises(UsageError, match="BertLMHeadModel cannot generate token by token"):
+        HFEngine(bert, context_length=64)

@@ -1,5 +1,6 @@
 """Sampling from a transformers model in this process, with a batch that lanes join and leave."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_gym.engines.base import Engine, Request
-from grpo_gym.engines.decoders import chunks, decoder_for
+from grpo_gym.engines.decoder_choice import decoder_for
+from grpo_gym.engines.decoders import LOGITS, chunks, vocabulary
 from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
 from grpo_gym.engines.scoring import score
@@ -20,9 +22,6 @@ from grpo_gym.types import Completion, FloatArray
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-_LOGITS = 2**26
-"""Most logits to hold at once when scoring: 256 MiB of float32."""
 
 
 class HFEngine(Engine):
@@ -59,18 +58,17 @@ class HFEngine(Engine):
         for name, value in (("max_lanes", max_lanes), ("prefill_tokens", prefill_tokens)):
             if value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
+        # Recurrent models name no limit.
         text = model.config.get_text_config()
-        most: int | None = getattr(text, "max_position_embeddings", None)
+        most: int = getattr(text, "max_position_embeddings", None) or sys.maxsize
         length = most if context_length is None else context_length
-        if length is None:
-            raise UsageError(f"{type(model).__name__} names no limit: pass context_length")
-        if length < 2 or (most is not None and length > most):
+        if not 2 <= length <= most:
             raise UsageError(f"context_length is {length}; the model takes 2 to {most} tokens")
         self.model = model
         self.version = 0
         self.context_length = length
         self.max_lanes = max_lanes
-        self._vocabulary: int = text.vocab_size
+        self._vocabulary = vocabulary(model)
         self._tokenizer = tokenizer
         self._prefill_tokens = prefill_tokens
         self._queue: deque[Lane] = deque()
@@ -153,11 +151,15 @@ class HFEngine(Engine):
                     f"{self.context_length}"
                 )
         scored = [sequence for sequence in sequences if len(sequence) > 1]
-        budget = min(self._prefill_tokens, max(1, _LOGITS // self._vocabulary))
+        budget = min(self._prefill_tokens, max(1, LOGITS // self._vocabulary))
         found: list[FloatArray] = []
         with evaluating(self.model):
             for chunk in chunks(scored, budget):
-                found += score(self.model, [scored[i] for i in chunk], budget, temperature or 1.0)
+                some = [scored[i] for i in chunk]
+                # Only caches of keys and values are known to take several tokens at once.
+                whole = max(map(len, some)) - 1
+                columns = max(1, budget // len(some)) if self._decoder.resumable else whole
+                found += score(self.model, some, columns, temperature or 1.0)
         rest = iter(found)
         return [next(rest) if len(sequence) > 1 else np.empty(0) for sequence in sequences]
 

@@ -21,6 +21,12 @@ Place = tuple[Tensor, Tensor]
 """(M,) row and (M,) column of scored tokens."""
 
 
+def backbone(model: PreTrainedModel) -> Any:
+    """The model without its head; some classes misname it, so that `base_model` is the whole model."""
+    base = cast(Any, model.base_model)
+    return getattr(base, "model", base) if base is model else base
+
+
 def shared_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
     """Encode each prompt once; run the tokens after it against its keys and values.
 
@@ -35,7 +41,7 @@ def shared_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
     cache = DynamicCache(config=model.config)
     real = torch.arange(width, device=device) >= width - rows.prompt_lengths[:, None]
     ragged = len(set(rows.prompt_lengths.tolist())) > 1
-    encoded = model.base_model(
+    encoded = backbone(model)(
         input_ids=rows.prompts,
         attention_mask=real.long() if ragged else None,
         position_ids=(real.cumsum(1) - 1).clamp(min=0) if ragged else None,
@@ -56,7 +62,7 @@ def shared_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
             after = torch.ones(len(index), steps, dtype=torch.bool, device=device)
             seen = torch.cat([expand(real, counts), after], 1)
             position = torch.arange(steps, device=device)
-            more = model.base_model(
+            more = backbone(model)(
                 input_ids=rows.tokens[chosen, :steps],
                 attention_mask=seen.long() if ragged else None,
                 position_ids=expand(rows.prompt_lengths, counts)[:, None] + position,
@@ -79,7 +85,7 @@ def plain_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
     prompt_lengths = rows.prompt_lengths.cpu().numpy()[owner]
     for index in length_buckets(prompt_lengths + rows.lengths):
         ids, (row, column), place = whole_rows(rows, index)
-        states = model.base_model(input_ids=ids, use_cache=False, return_dict=True)
+        states = backbone(model)(input_ids=ids, use_cache=False, return_dict=True)
         out.append(states.last_hidden_state[row, column])
         places.append(place)
     return torch.cat(out), join(places)

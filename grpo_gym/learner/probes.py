@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from grpo_gym.learner.hidden import plain_hidden, shared_hidden
+from grpo_gym.learner.hidden import backbone, plain_hidden, shared_hidden
 from grpo_gym.learner.rows import pack
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,10 @@ def head_is_linear(model: PreTrainedModel) -> bool:
         logits = model(input_ids=ids, use_cache=False).logits
     finally:
         handle.remove()
-    hidden = model.base_model(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state
-    if len(fed) == 1 and _close(fed[0], hidden) and _close(logits, layer(large[0])):
+    out = backbone(model)(input_ids=ids, use_cache=False, return_dict=True)
+    hidden = getattr(out, "last_hidden_state", None)
+    plain = hidden is not None and len(fed) == 1 and _close(fed[0], hidden)
+    if plain and _close(logits, layer(large[0])):
         return True
     logger.warning("the head is not tiled: this model changes its hidden states or final logits")
     return False

@@ -1,6 +1,7 @@
 """Tasks in, groups out: G copies of each task are played at once, each lane on its own."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,12 @@ import gymnasium
 from grpo_gym.answers import Start
 from grpo_gym.config import SamplingOptions
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Engine, EngineStopped, Sampling
+from grpo_gym.engines.base import Engine, EngineStopped, Sampling, Speaker
 from grpo_gym.episode import Episode
 from grpo_gym.errors import UsageError
 from grpo_gym.lane import Lane, Limits
 from grpo_gym.rendering import Renderer
-from grpo_gym.session import Session
+from grpo_gym.session import EnvironmentFailure, Session
 from grpo_gym.types import Group
 from grpo_gym.workers import EnvWorker
 
@@ -71,33 +72,35 @@ class Collection:
     stopped: str | None = None
 
 
-class Collector:
-    """Plays groups of rollouts through environments with one engine.
+class BaseCollector(ABC):
+    """Plays groups of rollouts through environments with one policy.
 
-    Environments live in threads and are reused from one call to the next. Requests join the engine's
-    batch as soon as their environment has answered, and leave it as soon as they are complete. An
+    Environments live in threads and are reused from one call to the next. Requests join those in
+    flight as soon as their environment has answered, and leave them as soon as they are complete. An
     environment that fails, or does not answer in time, loses its own rollout: `error` says why, and the
     reward is nan.
 
-    Attributes:
-        engine: samples the tokens.
+    Args:
+        make_env: builds an environment.
+        engine: what speaks for the policy.
+        sampling: how tokens are drawn.
+        options: how rollouts are collected.
     """
+
+    culprits = "failing environments"
 
     def __init__(
         self,
         make_env: Callable[[], gymnasium.Env[Any, Any]],
-        engine: Engine,
-        renderer: Renderer,
+        engine: Speaker[Any, Any],
         sampling: Sampling,
         options: CollectorOptions,
     ) -> None:
-        self._make_env = make_env
         self.engine = engine
-        self._renderer = renderer
+        self._make_env = make_env
         self._sampling = sampling
         self._options = options
         self._idle: list[EnvWorker] = []
-        self._some_prompt_fits = False
 
     @property
     def group_size(self) -> int:
@@ -123,7 +126,7 @@ class Collector:
             UsageError: No prompt so far fits the model's context, or an environment raised it.
         """
         collection = self._play(tasks, seed, progress)
-        self._check_prompts(collection.groups)
+        self._check(collection.groups)
         return collection
 
     def _play(
@@ -143,12 +146,15 @@ class Collector:
             patience_s=self._options.patience_s,
             borrow=self._borrow,
             give_back=self._idle.append,
+            culprits=self.culprits,
         )
         stopped = None
         try:
             session.play(progress)
-        except EngineStopped as stop:
-            stopped = str(stop)
+        except (EngineStopped, EnvironmentFailure, KeyboardInterrupt) as error:
+            stopped = self._reason(error)
+            if stopped is None:
+                raise
         finally:
             self.engine.abort()
             session.close()
@@ -173,6 +179,55 @@ class Collector:
         while self._idle:
             self._idle.pop().join(max(0.0, until - time.monotonic()))
 
+    def cost(self) -> str | None:
+        """What was paid for so far, in a line; None where nothing is."""
+        return None
+
+    @abstractmethod
+    def _new_lane(self, seed: tuple[int, ...]) -> Episode:
+        """A rollout to be played, from the seed of its draws."""
+
+    @abstractmethod
+    def _render(self, start: Start) -> Any:
+        """What the copies of a task share, from what `reset` brought."""
+
+    @abstractmethod
+    def _check(self, groups: Sequence[Group]) -> None:
+        """Refuse rollouts that mean nothing."""
+
+    def _reason(self, error: BaseException) -> str | None:
+        """Why the play stopped, where what has ended is to be kept; None: the error goes on."""
+        return str(error) if isinstance(error, EngineStopped) else None
+
+    def _borrow(self) -> EnvWorker:
+        return self._idle.pop() if self._idle else EnvWorker(self._make_env)
+
+
+class Collector(BaseCollector):
+    """Plays groups of rollouts with an engine that takes and gives token ids.
+
+    Args:
+        make_env: builds an environment.
+        engine: samples the tokens.
+        renderer: turns messages into token ids.
+        sampling: how tokens are drawn.
+        options: how rollouts are collected.
+    """
+
+    engine: Engine
+
+    def __init__(
+        self,
+        make_env: Callable[[], gymnasium.Env[Any, Any]],
+        engine: Engine,
+        renderer: Renderer,
+        sampling: Sampling,
+        options: CollectorOptions,
+    ) -> None:
+        super().__init__(make_env, engine, sampling, options)
+        self._renderer = renderer
+        self._some_prompt_fits = False
+
     def _new_lane(self, seed: tuple[int, ...]) -> Episode:
         limits = Limits(
             self._sampling.max_tokens, self._options.rollout_tokens, self.engine.context_length
@@ -182,10 +237,7 @@ class Collector:
     def _render(self, start: Start) -> list[int]:
         return self._renderer.prompt(start.messages)
 
-    def _borrow(self) -> EnvWorker:
-        return self._idle.pop() if self._idle else EnvWorker(self._make_env)
-
-    def _check_prompts(self, groups: Sequence[Group]) -> None:
+    def _check(self, groups: Sequence[Group]) -> None:
         lengths = {group.task_id: len(group.rollouts[0].prompt_ids) for group in groups}
         context = self.engine.context_length
         self._some_prompt_fits |= any(length < context for length in lengths.values())

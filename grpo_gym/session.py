@@ -15,7 +15,7 @@ from typing import Any
 
 from grpo_gym.answers import Answer, BadAnswer, Start, difference
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Lost, Speaker
+from grpo_gym.engines.base import EngineStopped, Lost, Speaker
 from grpo_gym.episode import Episode
 from grpo_gym.workers import EnvWorker
 
@@ -93,7 +93,19 @@ class Session:
     _ended: int = 0
 
     def play(self, progress: Callable[[int, int], None] | None) -> None:
-        """Play every task to its end."""
+        """Play every task to its end.
+
+        Raises:
+            EnvironmentFailure: Copies of a task differ, or too many rollouts were lost.
+            EngineStopped: The policy cannot go on.
+        """
+        try:
+            self._play(progress)
+        except EngineStopped:
+            self._take_last_answers()
+            raise
+
+    def _play(self, progress: Callable[[int, int], None] | None) -> None:
         todo = deque(self.tasks)
         while todo or self._open:
             while todo and self._room():
@@ -182,6 +194,15 @@ class Session:
                 speak += row.seats
         requests = [seat.lane.request(seat.number) for seat in speak if not seat.lane.over]
         self.engine.submit([request for request in requests if request is not None])
+
+    def _take_last_answers(self) -> None:
+        """The policy has stopped, but the answers that are still to come may end a rollout."""
+        seats = [seat for row in self._open if row.begun for seat in row.seats]
+        waiting = [seat for seat in seats if seat.answer is not None]
+        _await(waiting, time.monotonic() + self.timeout_s)
+        for seat in waiting:
+            if seat.answer is not None and seat.answer.done():
+                self._step_answer(seat)
 
     def _answered(self, seat: Seat, now: float) -> bool:
         if seat.answer is None:

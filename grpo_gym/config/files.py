@@ -13,7 +13,7 @@ from grpo_gym.config.options import EvalConfig, RolloutConfig, TrainConfig
 from grpo_gym.config.text import format_arguments, toml_value
 from grpo_gym.errors import UsageError
 
-Config = TypeVar("Config", TrainConfig, EvalConfig, RolloutConfig)
+Config = TypeVar("Config")
 
 
 def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Config:

@@ -43,6 +43,10 @@ class ServerError(UsageError):
         self.status = status
 
 
+class Unreachable(ServerError):
+    """No connection to a server can be made."""
+
+
 class HttpClient:
     """Requests to one server. They run in a thread of their own and share a pool of connections.
 
@@ -187,8 +191,9 @@ class HttpClient:
             what = self._clean(str(error)) or type(error).__name__
             connecting = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             verb = "cannot be reached" if connecting else "broke off"
+            kind = Unreachable if connecting else ServerError
             raise _Failure(
-                ServerError(f"{url} {verb} ({what}): is the server running?"), connecting, True
+                kind(f"{url} {verb} ({what}): is the server running?"), connecting, True
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             raise ServerError(f"{url} cannot be asked: {self._clean(str(error))}") from None

@@ -13,7 +13,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.spaces import Messages, Text, is_message
 from grpo_gym.tasks import Task, TaskSource
-from grpo_gym.types import Message, Observation, as_messages
+from grpo_gym.types import Message, Observation
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
 
     def observe(self, task: Task) -> Observation:
         """Hook: the first observation; by default the system prompt and the task's prompt."""
-        user = Message(role="user", content=task.prompt)
+        user: Message = {"role": "user", "content": task.prompt}
         if not self.system_prompt:
             return (user,)
-        return (Message(role="system", content=self.system_prompt), user)
+        return ({"role": "system", "content": self.system_prompt}, user)
 
     @abstractmethod
     def respond(self, task: Task, action: str) -> Score | Observation | Reply:
@@ -129,7 +129,8 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         Raises:
             UsageError: An unknown option, task or split.
         """
-        super().reset(seed=seed)
+        if seed is not None:
+            super().reset(seed=seed)
         if options:
             self.task = self._choose(options)
         else:
@@ -157,11 +158,12 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
             raise UsageError(f"an action is a string, got {type(action).__name__}")
         answer = self.respond(self.task, action)
         self.turn += 1
-        self.conversation.append(Message(role="assistant", content=action))
+        self.conversation.append({"role": "assistant", "content": action})
         info: dict[str, Any] = {"task_id": self.task.task_id}
         if isinstance(answer, Score):
             self._over = True
-            info |= {"reward_components": dict(answer.components), "success": answer.success}
+            info["reward_components"] = dict(answer.components)
+            info["success"] = answer.success
             return (), answer.value, True, False, info
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         observation = self._say(reply.observation)
@@ -191,13 +193,15 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
 
     def _say(self, observation: Observation) -> tuple[Message, ...]:
         """Record an observation; return copies that nobody else holds."""
-        if not isinstance(observation, str | tuple):
+        if isinstance(observation, str):
+            observation = ({"role": "user", "content": observation},)
+        elif not isinstance(observation, tuple):
             raise UsageError(
                 f"{type(self).__name__}: an observation is a string or a tuple of messages, "
                 f"got {type(observation).__name__}"
             )
-        messages = tuple(map(_clean, as_messages(observation)))
-        self.conversation.extend(map(_copied, messages))
+        messages = tuple([_clean(message) for message in observation])
+        self.conversation += [m.copy() if len(m) == 2 else copy.deepcopy(m) for m in messages]
         return messages
 
 
@@ -209,14 +213,11 @@ def check_count(name: str, value: object) -> None:
 
 def _clean(message: Message) -> Message:
     """A copy of a message in which no tokeniser chokes on a lone surrogate."""
+    if type(message) is dict and len(message) == 2:  # most messages, and in half the time
+        role, content = message.get("role"), message.get("content")
+        if type(role) is str and type(content) is str and content.isascii():
+            return {"role": role, "content": content}
     if not is_message(message):
         raise UsageError(f"not a message with role and content: {message!r:.200}")
-    message = _copied(message)
-    if not message["content"].isascii():
-        message["content"] = message["content"].encode("utf-8", "replace").decode("utf-8")
-    return message
-
-
-def _copied(message: Message) -> Message:
-    """A copy that shares nothing that can change: most messages hold two strings."""
-    return message.copy() if len(message) == 2 else copy.deepcopy(message)
+    content = message["content"].encode("utf-8", "replace").decode("utf-8")
+    return {**copy.deepcopy(message), "content": content}

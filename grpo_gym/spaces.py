@@ -93,9 +93,9 @@ _OPTIONAL = {"name": str, "tool_calls": list, "tool_call_id": str}
 
 def is_message(x: object) -> bool:
     """Whether `x` is a dict with string `role` and `content`, and no more than the tool fields."""
-    if not (
-        isinstance(x, dict) and isinstance(x.get("role"), str) and isinstance(x.get("content"), str)
-    ):
+    if not isinstance(x, dict):
+        return False
+    if not (isinstance(x.get("role"), str) and isinstance(x.get("content"), str)):
         return False
     return len(x) == 2 or all(
         key in ("role", "content") or (key in _OPTIONAL and isinstance(value, _OPTIONAL[key]))

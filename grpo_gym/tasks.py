@@ -128,8 +128,8 @@ class ListTasks:
 
     def draw(self, rng: np.random.Generator, split: str) -> Task:
         """A uniformly drawn task of a split."""
-        ids = self.task_ids(split)
-        return self._by_id[ids[int(rng.integers(len(ids)))]]
+        ids = self._ids.get(split) or self.task_ids(split)
+        return self._by_id[ids[int(rng.random() * len(ids))]]  # a quarter of the time of integers()
 
     def get(self, task_id: str) -> Task:
         """The task of that id. Raises `UsageError` when there is none."""

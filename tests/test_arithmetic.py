@@ -6,10 +6,14 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpo_envs.math.arithmetic import ArithmeticEnv, expression
-from grpo_envs.math.grading import is_worked_out
+from grpo_envs.math.grading import is_worked_out, verify_number
 from grpo_gym.errors import UsageError
+from grpo_gym.verifiers.extract import extract_answer
+from grpo_gym.verifiers.math import verify_math
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
@@ -110,3 +114,21 @@ def test_copying_the_question_into_the_box_does_not_win(level: int) -> None:
         _, reward, _, _, info = env.step(f"\\boxed{{{env.task.metadata['expression']}}}")
         assert (reward, info["success"]) == (0.0, False)
         assert info["reward_components"]["correct"] == 0.0
+
+
+NUMBERS = st.sampled_from(["0", "-0", "7", "007", "-7", "12", "1" * 18, "1" * 19, "7.", "٧"])
+PIECES = st.sampled_from(
+    ["\\boxed{", "\\fbox{", "\\boxed ", "}", "{", "\\", "####", " = ", "so ", "\n", "x" * 1001]
+)
+
+
+@given(st.lists(st.one_of(NUMBERS, PIECES), max_size=8).map("".join), NUMBERS)
+def test_the_short_way_to_a_verdict_never_contradicts_the_long_one(
+    completion: str, reference: str
+) -> None:
+    by_meaning = verify_math(completion, reference)
+    worked_out = is_worked_out(extract_answer(completion) or "", reference)
+    score = verify_number(completion, reference)
+    assert score.success == (by_meaning.success and worked_out)
+    assert score.components["answered"] == by_meaning.components["answered"]
+    assert score.components.keys() == by_meaning.components.keys()

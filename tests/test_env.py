@@ -175,6 +175,26 @@ def test_nothing_returned_is_shared_with_later_calls() -> None:
     assert SHARED == {"role": "user", "content": "again"}
 
 
+def test_nothing_said_at_reset_is_shared_with_the_author_or_the_conversation() -> None:
+    told = {"role": "user", "content": "caf\u00e9 \ud800", "tool_calls": [{"id": "1"}]}
+
+    class Tells(CopyEnv):
+        def observe(self, task: Task) -> Any:
+            return (SHARED, told)
+
+    env = Tells()
+    for _ in range(2):
+        (first, second), info = env.reset(seed=0)
+        assert first == SHARED
+        assert second == told | {"content": "caf\u00e9 ?"}
+        assert env.conversation == [first, second]
+        first["content"] = "spoilt"
+        second["tool_calls"][0]["id"] = "spoilt"
+        info["task_id"] = "spoilt"
+        assert "spoilt" not in str(env.conversation)
+    assert told["tool_calls"] == [{"id": "1"}]
+
+
 def test_render_tells_the_conversation() -> None:
     env = playing()
     env.step("x")

@@ -76,6 +76,13 @@ def test_a_list_keeps_its_order_and_splits() -> None:
     assert drawn == {"a", "b"}
 
 
+def test_a_list_is_drawn_from_evenly() -> None:
+    tasks = ListTasks([Task(str(number), "?", "!") for number in range(5)])
+    rng = np.random.default_rng(0)
+    drawn = [int(tasks.draw(rng, "train").task_id) for _ in range(5000)]
+    assert np.bincount(drawn, minlength=5).tolist() == pytest.approx([1000] * 5, rel=0.12)
+
+
 def test_a_list_says_what_is_wrong() -> None:
     with pytest.raises(UsageError, match="empty"):
         ListTasks([])

@@ -1,0 +1,196 @@
+"""Sampling with a vLLM server: token ids in, token ids and log-probs out, its weights after ours."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grpo_gym.engines.base import Engine, Request
+from grpo_gym.engines.http import HttpClient
+from grpo_gym.engines.lanes import check, unique_ids
+from grpo_gym.engines.vllm_server_answers import completion, generation, scores, scoring
+from grpo_gym.engines.vllm_server_control import Control, check_fits
+from grpo_gym.engines.vllm_weights import Checkpoint
+from grpo_gym.errors import UsageError
+from grpo_gym.types import Completion, FloatArray
+
+if TYPE_CHECKING:
+    import torch
+
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Environment variable of the key that the server asks for; vLLM's own."""
+
+_GENERATE = "/inference/v1/generate"
+_MOMENT_S = 0.01
+_LOWEST_TEMPERATURE = 0.01
+"""vLLM would raise a lower one to this without a word in the answer."""
+_LONGEST_ANSWER = 256 * 2**20
+
+
+class VLLMServerEngine(Engine):
+    """A vLLM server that `grpo-gym serve` started, on this machine or one that shares a folder with it.
+
+    Every request is on its own in flight. A request's seed decides its tokens. Its completion says which
+    weights sampled each token; a completion of others than those loaded last stops the run, so that a
+    server that was started anew, or that somebody else loads weights into, is found out.
+
+    Args:
+        url: of the server, such as http://127.0.0.1:8000.
+        config: of the policy's model; the server's model must have the same shapes.
+        dtype: that the server's weights must have; None: any.
+        max_lanes: most requests in flight at once.
+        timeout_s: seconds an answer may take.
+
+    Raises:
+        UsageError: The server cannot be reached, or is not what is needed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        config: Any,
+        *,
+        dtype: str | None = None,
+        max_lanes: int = 256,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._client = HttpClient(
+            url,
+            key_env=KEY_VARIABLE,
+            timeout_s=timeout_s,
+            concurrency=max_lanes,
+            max_bytes=_LONGEST_ANSWER,
+        )
+        self.version = 0
+        self._control = Control(self._client)
+        self._flying: dict[int, tuple[Request, Future[Any]]] = {}
+        self._session = uuid.uuid4().hex
+        self._weights = "none that were loaded"
+        try:
+            server = self._control.describe()
+            check_fits(server, config, dtype)
+            self._control.reset_scale()
+            self._checkpoint = Checkpoint(config)
+        except BaseException:
+            self._client.close()
+            raise
+        self.context_length, self._vocabulary = server.context_length, server.vocabulary
+        self._folder = server.folder
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """See `Engine.submit`. Either all requests are sent or none.
+
+        Raises:
+            UsageError: A request makes no sense.
+        """
+        unique_ids(requests, set(self._flying))
+        for request in requests:
+            check(request, self.context_length)
+            self._check_ids(request.prompt_ids)
+            if 0 < request.sampling.temperature < _LOWEST_TEMPERATURE:
+                raise UsageError(
+                    f"temperature is {request.sampling.temperature}, but must be 0 (greedy) or at least "
+                    f"{_LOWEST_TEMPERATURE}"
+                )
+        for request in requests:
+            body = generation(request, self.context_length, self._vocabulary)
+            self._flying[request.id] = (request, self._client.start("POST", _GENERATE, body))
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """See `Engine.step`; waits for a moment while nothing has ended.
+
+        Raises:
+            ServerError: A request failed, or its answer makes no sense. Every request is dropped.
+        """
+        try:
+            wait([future for _, future in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
+            ended = [name for name, (_, future) in self._flying.items() if future.done()]
+            return [(name, self._take(*self._flying.pop(name))) for name in ended]
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def busy(self) -> bool:
+        """See `Engine.busy`."""
+        return bool(self._flying)
+
+    def abort(self) -> None:
+        """See `Engine.abort`: connections are closed, and the server drops their requests."""
+        for _, future in self._flying.values():
+            future.cancel()
+        self._flying.clear()
+
+    def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
+        """See `Engine.load`. The server finishes what it is at, and takes up nothing new meanwhile.
+
+        Raises:
+            UsageError: Requests are in flight; names or shapes differ from the model's; or the server
+                does not see the folder.
+            ServerError: The server fails.
+        """
+        self._require_idle("loading weights")
+        name = f"{self._session}-{version}"
+        self._control.load(self._checkpoint.weights(state), name, self._folder)
+        self.version, self._weights = version, name
+
+    def score(
+        self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
+    ) -> list[FloatArray]:
+        """See `Engine.score`; temperature 0 counts as 1, as for sampling.
+
+        Raises:
+            UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
+                beyond the vocabulary.
+            ServerError: The server fails.
+        """
+        self._require_idle("scoring")
+        for sequence in sequences:
+            self._check_ids(sequence)
+            if len(sequence) > self.context_length:
+                raise UsageError(
+                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
+                    f"{self.context_length}"
+                )
+        # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
+        with self._control.scaled(1 / (temperature or 1.0)):
+            futures = {
+                i: self._client.start("POST", _GENERATE, scoring(sequence))
+                for i, sequence in enumerate(sequences)
+                if len(sequence) > 1
+            }
+            try:
+                return [
+                    scores(futures[i].result(), sequence) if i in futures else np.empty(0)
+                    for i, sequence in enumerate(sequences)
+                ]
+            finally:
+                for future in futures.values():
+                    future.cancel()
+
+    def close(self) -> None:
+        """Drop every request; the server goes on."""
+        self.abort()
+        self._client.close()
+
+    def _take(self, request: Request, future: Future[Any]) -> Completion:
+        """What the server answered, as a record."""
+        limit = min(request.sampling.max_tokens, self.context_length - len(request.prompt_ids))
+        return completion(
+            future.result(), request, limit, self._vocabulary, self._weights, self.version
+        )
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
+            raise UsageError(
+                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
+                f"{self._vocabulary}; use the model's own tokenizer"
+            )
+
+    def _require_idle(self, what: str) -> None:
+        if self._flying:
+            raise UsageError(
+                f"{len(self._flying)} requests are in flight; finish or abort them before {what}"
+            )

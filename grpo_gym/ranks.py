@@ -78,7 +78,8 @@ class Ranks:
 
         Raises:
             BaseException: What the first failing rank raised, on all ranks.
-            RankFailure: The same, where another rank raised what is no ordinary end of a run.
+            RankFailure: The same, where another rank raised what is no ordinary end of a run; or another
+                rank has died.
         """
         if self.count == 1:
             return [work()]
@@ -92,7 +93,11 @@ class Ranks:
             error = raised
         answers: list[Any] = [None] * self.count
         said = None if error is None else _said(error)
-        torch.distributed.all_gather_object(answers, (result, said), group=self._objects)
+        try:
+            torch.distributed.all_gather_object(answers, (result, said), group=self._objects)
+        except RuntimeError as lost:
+            line = " ".join(str(lost).split())[:200]
+            raise RankFailure(f"another process of this run is gone: {line}") from (error or lost)
         for rank, (_, failure) in enumerate(answers):
             if failure is not None:
                 self._agreed = True

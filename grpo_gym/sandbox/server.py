@@ -198,7 +198,10 @@ class Warm:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self.notes,
-                env=ENVIRONMENT,
+                env={
+                    **ENVIRONMENT,
+                    "LD_BIND_NOW": "1",
+                },  # look functions up once, not after each fork
                 cwd="/",
                 start_new_session=True,
             )

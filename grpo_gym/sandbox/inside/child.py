@@ -2,14 +2,13 @@
 
 import os
 import select
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from . import program
-from .confine import Host, confine
+from .confine import Host, confine, walls
 
 
 class Refused(Exception):
@@ -43,7 +42,7 @@ class Body:
 
     Attributes:
         outputs: names of its descriptors 1 and 2.
-        inputs: its descriptor 0, then 3 and on.
+        inputs: its descriptor 0, then 3 and on; closed here when it has been started.
         work: the function that it runs; it does not return.
     """
 
@@ -57,17 +56,20 @@ def start(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, bod
     pipes = {name: os.pipe() for name in body.outputs}
     ready, told = os.pipe()
     stdin, *extra = body.inputs
+    outputs = [write for _, write in pipes.values()]
+    ruleset = walls(host, folder)
+    rules = [] if ruleset is None else [ruleset]
     pid = os.fork()
     if pid == 0:
         try:
-            program.take_over(stdin, *(write for _, write in pipes.values()), *extra, told)
-            enter(host, limits, folder, uid, told=3 + len(extra))
+            program.take_over(stdin, *outputs, *extra, told, *rules)
+            last = 3 + len(extra)
+            enter(host, limits, folder, uid, told=last, ruleset=last + 1 if rules else None)
             body.work()
         finally:
             os._exit(1)
-    for _, write in pipes.values():
-        os.close(write)
-    os.close(told)
+    for fd in (*outputs, *body.inputs, told, *rules):
+        os.close(fd)
     for read, _ in pipes.values():
         os.set_blocking(read, False)
     return Child(pid, os.pidfd_open(pid), ready, {name: read for name, (read, _) in pipes.items()})
@@ -85,14 +87,20 @@ def await_confinement(child: Child) -> None:
         raise Refused(answer.decode(errors="replace") or "the process died while it was confined")
 
 
-def enter(host: Host, limits: dict[str, Any], folder: Path | None, uid: int, told: int) -> None:
+def enter(
+    host: Host,
+    limits: dict[str, Any],
+    folder: Path | None,
+    uid: int,
+    *,
+    told: int,
+    ruleset: int | None,
+) -> None:
     """In the forked process: confine it and say so on `told`; exits if that fails."""
     try:
         os.setsid()
         os.chdir(folder or "/")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        confine(host, limits, folder, uid)
-        program.forget()
+        confine(host, limits, folder, uid, ruleset)
         os.write(told, b"ready")
         os.close(told)
     except BaseException as error:

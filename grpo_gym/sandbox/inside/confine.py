@@ -20,18 +20,19 @@ class Host:
 
     Attributes:
         abi: version of Landlock; 0 for none, or where another back end confines.
-        rules: paths and rights for reading.
+        readable: what may be read, as Landlock's rules; open for as long as the server lives.
         capabilities: what the program keeps to be able to read Python.
         alone: whether no other user can be taken on.
-        seccomp: whether the filter is put on.
+        filters: filter of system calls without and with forks; None where none is put on. Where the kernel
+            does not keep signals inside, each process has one of its own instead.
         gathers: whether every process of a run can be killed even if it lets its children loose.
     """
 
     abi: int
-    rules: tuple[tuple[Path, int], ...]
+    readable: tuple[landlock.Rule, ...]
     capabilities: int
     alone: bool
-    seccomp: bool
+    filters: tuple[bytes, bytes] | None
     gathers: bool
 
     @property
@@ -73,8 +74,37 @@ def set_limits(limits: dict[str, Any]) -> None:
     limit(resource.RLIMIT_AS, limits["memory_mb"] * MEBIBYTE)
 
 
-def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -> None:
+def walls(host: Host, folder: Path | None) -> int | None:
+    """Landlock's rules for one process, which may write in its folder alone; None where others confine.
+
+    They are made before it is forked, where the paths are open already.
+
+    Raises:
+        OSError: The kernel refused, or the folder is gone.
+    """
+    if not host.abi:
+        return None
+    if folder is None:
+        return landlock.ruleset(host.abi, host.readable, signals=True)
+    own = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rules = (*host.readable, (own, landlock.write_rights(host.abi)))
+        return landlock.ruleset(host.abi, rules, signals=True)
+    finally:
+        os.close(own)
+
+
+def confine(
+    host: Host, limits: dict[str, Any], folder: Path | None, uid: int, ruleset: int | None
+) -> None:
     """Make this process, and all that it starts, unable to harm.
+
+    Args:
+        host: what is there to do it with.
+        limits: see `grpo_gym.sandbox.Limits`.
+        folder: of the program.
+        uid: whom to become.
+        ruleset: from `walls`; it is closed.
 
     Raises:
         OSError: A step was refused; the program must not run then.
@@ -83,20 +113,19 @@ def confine(host: Host, limits: dict[str, Any], folder: Path | None, uid: int) -
         raise OSError(
             "more than one process needs Linux 6.12 or bubblewrap, to be able to end them all"
         )
-    os.environ.clear()
-    os.environ.update(ENVIRONMENT)
     if folder:
-        os.environ.update(HOME=str(folder), TMPDIR=str(folder))
+        os.environ["HOME"] = os.environ["TMPDIR"] = str(folder)
     os.umask(0o077)
     set_limits(limits)
-    if host.abi:
-        own = [(folder, landlock.write_rights(host.abi))] if folder else []
-        landlock.restrict(host.abi, [*host.rules, *own], signals=True)
+    if ruleset is not None:
+        landlock.enforce(ruleset)
     identity.drop(uid, host.capabilities)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     hide(host)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if host.seccomp:
-        only = None if host.scoped else os.getpid()
+    if host.filters:
         forks = limits["processes"] > 1
-        seccomp.install(seccomp.instructions(forks=forks, signal_only=only))
+        if host.scoped:
+            seccomp.install(host.filters[forks])
+        else:
+            seccomp.install(seccomp.compiled(forks=forks, signal_only=os.getpid()))

@@ -30,9 +30,12 @@ class Data(ctypes.Structure):
     )
 
 
+Capabilities = Data * 2
+
+
 def permitted() -> int:
     """The first 32 capabilities that this process may have, as bits."""
-    data = (Data * 2)()
+    data = Capabilities()
     header = Header(VERSION_3, 0)
     kernel.checked(kernel.libc.capget(ctypes.byref(header), data), "capget")
     return int(data[0].permitted)
@@ -40,11 +43,11 @@ def permitted() -> int:
 
 def keep_only(capabilities: int) -> None:
     """Give up every capability but these bits, which survive `execve` too."""
-    data = (Data * 2)()
+    data = Capabilities()
     data[0] = Data(capabilities, capabilities, capabilities)
     header = Header(VERSION_3, 0)
     kernel.checked(kernel.libc.capset(ctypes.byref(header), data), "capset")
-    for number in range(32):
+    for number in range(capabilities.bit_length()):
         if capabilities >> number & 1:
             kernel.prctl(kernel.PR_CAP_AMBIENT, 2, number)
 

@@ -18,6 +18,7 @@ from .answers import Answers
 from .remote import Link
 
 MESSAGE = 400
+BUILTINS = frozenset(dir(builtins))
 
 
 def answer_calls(fd: int, source: str) -> NoReturn:
@@ -105,8 +106,8 @@ def missing_names(tree: ast.AST, scope: dict[str, Any]) -> list[str]:
             bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             bound.add(node.name)
-    known = bound | set(scope) | set(dir(builtins))
-    return [name for name in dict.fromkeys(read) if name not in known]
+    known = bound | set(scope)
+    return [name for name in dict.fromkeys(read) if name not in known and name not in BUILTINS]
 
 
 def called_names(tree: ast.AST) -> set[str]:

@@ -4,6 +4,9 @@ import ctypes
 import os
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+libc.syscall.argtypes = (ctypes.c_long,) * 5
+libc.syscall.restype = ctypes.c_long
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -15,21 +18,19 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 
 
-def checked(result: int, what: str) -> int:
+def checked(result: int, what: str, detail: int = 0) -> int:
     """The result of a call, or an OSError that says which call failed."""
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{what} {detail or ''}: {os.strerror(number)}")
     return result
 
 
-def prctl(option: int, *arguments: int) -> int:
+def prctl(option: int, first: int = 0, second: int = 0) -> int:
     """`prctl(2)`; raises OSError."""
-    padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
-    return checked(libc.prctl(ctypes.c_int(option), *padded), f"prctl {option}")
+    return checked(libc.prctl(option, first, second, 0, 0), "prctl", option)
 
 
-def syscall(number: int, *arguments: object) -> int:
-    """`syscall(2)`; raises OSError. Integers are passed as 64 bits, anything else as it is."""
-    values = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return checked(libc.syscall(ctypes.c_long(number), *values), f"system call {number}")
+def syscall(number: int, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0) -> int:
+    """`syscall(2)`, with structures by their address; raises OSError."""
+    return checked(libc.syscall(number, first, second, third, fourth), "system call", number)

@@ -6,7 +6,8 @@ the same number on every architecture.
 
 import ctypes
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import kernel
@@ -21,6 +22,9 @@ SCOPE_ABSTRACT_UNIX, SCOPE_SIGNAL = 1 << 0, 1 << 1
 READ = EXECUTE | READ_FILE | READ_DIR
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 """The rights that a rule on a plain file may name; the others are for folders."""
+
+Rule = tuple[int, int]
+"""A descriptor of a file or folder, and the rights on and below it."""
 
 SIGNALS_SINCE = 6
 """First ABI that can keep signals inside."""
@@ -42,7 +46,7 @@ class PathBeneath(ctypes.Structure):
 def abi() -> int:
     """Version of Landlock that the kernel offers; 0 for none."""
     try:
-        return kernel.syscall(CREATE_RULESET, ctypes.c_void_p(None), 0, 1)
+        return kernel.syscall(CREATE_RULESET, 0, 0, 1)
     except OSError:
         return 0
 
@@ -58,13 +62,26 @@ def write_rights(version: int) -> int:
     return all_rights(version) & ~(MAKE_CHAR | MAKE_BLOCK | MAKE_SOCK | IOCTL_DEV)
 
 
-def restrict(version: int, rules: Iterable[tuple[Path, int]] | None, *, signals: bool) -> None:
-    """Confine this process and all that it starts to `rules`; there is no way back.
+def open_rules(rules: Iterable[tuple[Path, int]]) -> list[Rule]:
+    """Descriptors of paths, with the rights on and below them; a path that does not exist is left out."""
+    opened = []
+    for path, rights in rules:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        folder = stat.S_ISDIR(os.fstat(fd).st_mode)
+        opened.append((fd, rights if folder else rights & ON_FILES))
+    return opened
+
+
+def ruleset(version: int, rules: Sequence[Rule] | None, *, signals: bool) -> int:
+    """A descriptor of a set of rules, for `enforce`.
 
     Args:
         version: the kernel's ABI, 1 or more.
-        rules: paths with the rights on and below them; a path that does not exist is skipped. TCP is
-            denied too, where the kernel can. None leaves files and TCP as they are.
+        rules: what is allowed; all else on files is denied, and TCP too, where the kernel can. None leaves
+            files and TCP as they are.
         signals: also keep signals and abstract sockets inside, where the kernel can.
 
     Raises:
@@ -77,26 +94,23 @@ def restrict(version: int, rules: Iterable[tuple[Path, int]] | None, *, signals:
         size, attributes.net = 16, 0 if rules is None else 3
     if version >= SIGNALS_SINCE:
         size, attributes.scoped = 24, (SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL) if signals else 0
-    ruleset = kernel.syscall(CREATE_RULESET, ctypes.byref(attributes), size, 0)
+    made = kernel.syscall(CREATE_RULESET, ctypes.addressof(attributes), size)
     try:
-        for path, rights in rules or ():
-            add_rule(ruleset, path, rights & handled)
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        kernel.syscall(RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
-
-
-def add_rule(ruleset: int, path: Path, rights: int) -> None:
-    """Allow `rights` on and below `path`."""
-    try:
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        for parent, rights in rules or ():
+            rule = PathBeneath(allowed=rights & handled, parent=parent)
+            kernel.syscall(ADD_RULE, made, 1, ctypes.addressof(rule))
     except OSError:
-        return
-    try:
-        if not path.is_dir():
-            rights &= ON_FILES
-        rule = PathBeneath(allowed=rights, parent=parent)
-        kernel.syscall(ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
-    finally:
-        os.close(parent)
+        os.close(made)
+        raise
+    return made
+
+
+def enforce(ruleset: int) -> None:
+    """Confine this process and all that it starts to the rules, and close them; there is no way back.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.syscall(RESTRICT_SELF, ruleset)
+    os.close(ruleset)

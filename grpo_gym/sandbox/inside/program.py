@@ -20,12 +20,6 @@ def take_over(*fds: int) -> None:
     os.closerange(len(fds), 1 << 20)
 
 
-def forget() -> None:
-    """Take the modules of this package out of the program's sight."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "inside"]:
-        del sys.modules[name]
-
-
 def execute(source: str, name: str) -> dict[str, Any]:
     """Run the source as a module called `name`; its names. Whatever it raises comes out."""
     module = types.ModuleType(name)
@@ -43,8 +37,10 @@ def report(error: BaseException) -> None:
     sys.excepthook(type(error), error.with_traceback(frames), frames)
 
 
-def run_source(source: str) -> NoReturn:
-    """Run a Python program and end the process as the interpreter would."""
+def run(source: str, argv: list[str]) -> NoReturn:
+    """Become the command of these words; without any, run a Python program, and end as Python would."""
+    if argv:
+        run_command(argv)
     try:
         execute(source, "__main__")
     except SystemExit as error:

@@ -1,6 +1,6 @@
 """The tests' side of a judged run: requests, and proxies for the program's objects that are no data."""
 
-import threading
+import _thread
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,7 +40,7 @@ class Link:
         self.broken = False
         self.unfit = ""
         self.functions: list[Callable[..., Any]] = []
-        self.lock = threading.RLock()  # tests may use threads
+        self.lock = _thread.RLock()  # tests may use threads; `threading` would slow every fork
 
     def look_up(self, name: str) -> Any:
         """What the program calls `name`; raises NameError if it has no such name."""

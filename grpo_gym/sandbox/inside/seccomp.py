@@ -130,6 +130,8 @@ NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16
 Instruction = tuple[int, int, int, int]
 """Operation, jump if true, jump if false, operand."""
 
+INSTRUCTION = "=HBBI"
+
 
 class Program(ctypes.Structure):
     """`struct sock_fprog`."""
@@ -198,14 +200,19 @@ def instructions(*, forks: bool, signal_only: int | None) -> list[Instruction]:
     return code
 
 
-def install(code: list[Instruction]) -> None:
-    """Put the filter on this process and all that it starts; there is no way back.
+def compiled(*, forks: bool, signal_only: int | None) -> bytes:
+    """The filter as the kernel takes it; see `instructions`."""
+    code = instructions(forks=forks, signal_only=signal_only)
+    return b"".join(struct.pack(INSTRUCTION, *instruction) for instruction in code)
+
+
+def install(code: bytes) -> None:
+    """Put a filter on this process and all that it starts; there is no way back.
 
     Raises:
         OSError: The kernel refused.
     """
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-    buffer = ctypes.create_string_buffer(packed, len(packed))
-    program = Program(len(code), ctypes.addressof(buffer))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = Program(len(code) // struct.calcsize(INSTRUCTION), ctypes.addressof(buffer))
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_SECCOMP, 2, ctypes.addressof(program))

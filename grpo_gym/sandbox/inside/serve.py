@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import identity, landlock, roots, scratch, seccomp, supervisor
-from .confine import Host, hide
+from .confine import ENVIRONMENT, Host, hide
 
 COMMON = (
     "bisect collections dataclasses decimal enum fractions functools heapq itertools json math operator "
@@ -51,19 +51,43 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
     capabilities = 0
     if os.geteuid() == 0 and not alone:
         capabilities = identity.needed_to_read_python(paths)
-    rules = tuple(roots.coarse_rules(paths))
+    readable = landlock.open_rules(roots.coarse_rules(paths)) if abi else []
     if abi:
         own = (parent, landlock.all_rights(abi))
         beside = (parent.parent, landlock.REMOVE_DIR)  # to remove `parent` itself in the end
-        landlock.restrict(abi, [*roots.precise_rules(paths), own, beside], signals=False)
+        restrict_files(abi, [*roots.precise_rules(paths), own, beside])
     return Host(
         abi=abi,
-        rules=rules,
+        readable=tuple(readable),
         capabilities=capabilities,
         alone=alone,
-        seccomp=confinement != "none" and seccomp.supported(),
+        filters=filters() if confinement != "none" and seccomp.supported() else None,
         gathers=abi >= landlock.SIGNALS_SINCE or confinement in ("namespace", "none"),
     )
+
+
+def restrict_files(abi: int, rules: list[tuple[Path, int]]) -> None:
+    """Confine the server's own reach, and that of all that it starts, to these paths."""
+    opened = landlock.open_rules(rules)
+    landlock.enforce(landlock.ruleset(abi, opened, signals=False))
+    for fd, _ in opened:
+        os.close(fd)
+
+
+def filters() -> tuple[bytes, bytes]:
+    """The filters of system calls without and with forks, for where signals stay inside anyway."""
+    return (
+        seccomp.compiled(forks=False, signal_only=None),
+        seccomp.compiled(forks=True, signal_only=None),
+    )
+
+
+def forget() -> None:
+    """Take the modules of this package out of the programs' sight, and the server's environment."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "inside"]:
+        del sys.modules[name]
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
 
 
 def receive_fd(control: socket.socket) -> int | None:
@@ -80,7 +104,6 @@ def receive_fd(control: socket.socket) -> int | None:
 
 def serve(host: Host, control: socket.socket, parent: Path) -> None:
     """Fork a supervisor for every descriptor that comes, until the client has gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in COMMON.split():
         __import__(name)
     gc.freeze()  # what is loaded stays in shared pages
@@ -93,9 +116,16 @@ def serve(host: Host, control: socket.socket, parent: Path) -> None:
             finally:
                 os._exit(0)
         os.close(fd)
-    with suppress(ChildProcessError):
-        os.wait()  # with SIGCHLD ignored: until the last supervisor has cleaned up
+        reap(os.WNOHANG)
+    reap(0)  # the last supervisor has cleaned up then
     scratch.remove_all(parent)
+
+
+def reap(options: int) -> None:
+    """Wait for the supervisors that have ended, or with options 0 for all of them."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, options)[0]:
+            pass
 
 
 def main() -> None:
@@ -105,9 +135,10 @@ def main() -> None:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the caller's may be to ignore it
     host = prepare(Path(parent), confinement, [Path(path) for path in paths])
     hide(host)
+    forget()
     if mode == "many":
         serve(host, socket.socket(fileno=source), Path(parent))
     else:

@@ -18,6 +18,7 @@ from . import identity, judge, kernel, landlock, program, scratch, wire
 from .child import Body, Child, Refused, await_confinement, over, start
 from .confine import MEBIBYTE, Host, hide
 
+PROGRAM, JUDGE = ("stdout", "stderr"), ("verdict", "notes")
 PIECE = 1 << 16
 DISK_CHECK_S = 0.05
 VERDICT_BYTES = 8 << 20
@@ -35,11 +36,10 @@ class Run:
 
 def supervise(host: Host, source: int, target: int, parent: Path) -> None:
     """Serve one request, read from `source`, and answer on `target`."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     hide(host)
     if host.scoped:
-        landlock.restrict(host.abi, None, signals=True)
+        landlock.enforce(landlock.ruleset(host.abi, None, signals=True))
     request = wire.receive(source)
     uids = [identity.own_uid(2 * os.getpid() + side, host.alone) for side in (0, 1)]
     folder = parent / scratch.new_name()
@@ -67,28 +67,21 @@ def play(
 ) -> dict[str, Any]:
     """Start what the request names, watch it to its end, and describe the end."""
     limits = request["limits"]
-    link, other = socket.socketpair()
-    with link, other, Path(os.devnull).open("rb") as nothing:
-
-        def program_body() -> None:
-            if request["judged"]:
-                judge.answer_calls(3, request["source"])
-            if request["argv"]:
-                program.run_command(request["argv"])
-            program.run_source(request["source"])
-
-        stdin = readable_file(request["stdin"])
-        connection = (other.fileno(),) if request["judged"] else ()
-        body = Body(("stdout", "stderr"), (stdin, *connection), program_body)
+    stdin = readable_file(request["stdin"])
+    if request["judged"]:
+        ours, theirs = (end.detach() for end in socket.socketpair())
+        body = Body(PROGRAM, (stdin, theirs), lambda: judge.answer_calls(3, request["source"]))
         children.append(start(host, limits, folder, uids[0], body))
-        os.close(stdin)
-        if request["judged"]:
-            tests = wire.receive(source)
-            fds = (nothing.fileno(), link.fileno())
-            body = Body(("verdict", "notes"), fds, lambda: judge.judge(3, 1, tests))
-            children.append(start(host, limits, None, uids[1], body))
-        for child in children:
-            await_confinement(child)
+        tests = wire.receive(source)  # only now, so that the program's process has never held them
+        body = Body(
+            JUDGE, (os.open(os.devnull, os.O_RDONLY), ours), lambda: judge.judge(3, 1, tests)
+        )
+        children.append(start(host, limits, None, uids[1], body))
+    else:
+        body = Body(PROGRAM, (stdin,), lambda: program.run(request["source"], request["argv"]))
+        children.append(start(host, limits, folder, uids[0], body))
+    for child in children:
+        await_confinement(child)
     run = Run(limits, time.monotonic())
     watch(run, children, source, folder)
     if request["judged"] and not over(children[0]):
@@ -173,7 +166,8 @@ def end_all(host: Host, children: list[Child]) -> None:
     for child in children:
         if child.status is None and not over(child):
             signal.pidfd_send_signal(child.watch, signal.SIGKILL)
-    if host.scoped and signals_stay_inside():
+    everyone = host.scoped and signals_stay_inside()
+    if everyone:
         # Reaches exactly the processes that this run started, all of them at one instant.
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
@@ -181,7 +175,7 @@ def end_all(host: Host, children: list[Child]) -> None:
         if child.status is None:
             _, child.status, usage = os.wait4(child.pid, 0)
             child.cpu_s = usage.ru_utime + usage.ru_stime
-    while orphans := adopted():
+    while not everyone and (orphans := adopted()):
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

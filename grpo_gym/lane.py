@@ -65,7 +65,7 @@ class Lane(Episode):
         self.token_ids += completion.token_ids.tolist()
         self.mask += [True] * len(completion.token_ids)
         self.logprobs += completion.logprobs.tolist()
-        self.versions += [completion.version] * len(completion.token_ids)
+        self.versions += completion.token_versions.tolist()
         action = self.renderer.action(completion.token_ids.tolist())
         self.completions.append(completion)
         self._last = (action, limit)

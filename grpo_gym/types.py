@@ -52,10 +52,12 @@ class Completion:
         logprobs: (n,) log-probability of each at the sampling temperature, of the distribution that was
             really sampled from; nan where the engine reports none.
         finish_reason: "stop" (end-of-turn token or stop string) or "length" (a token limit).
-        version: version of the policy that sampled.
+        version: version of the policy that sampled, at the end.
         top_ids: (n, K) ids of the K most probable tokens at each position, when they were asked for.
         top_logprobs: (n, K) their log-probabilities.
         counted_tokens: how many tokens there were, where only their number is known: n is then 0.
+        versions: (n,) version that sampled each token, where weights came meanwhile; None: all are of
+            `version`.
     """
 
     token_ids: IntArray
@@ -65,6 +67,7 @@ class Completion:
     top_ids: IntArray | None = None
     top_logprobs: FloatArray | None = None
     counted_tokens: int | None = None
+    versions: IntArray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", frozen_array(self.token_ids, np.int64))
@@ -76,11 +79,24 @@ class Completion:
             )
         if self.counted_tokens is not None and (self.counted_tokens < 0 or self.token_ids.size):
             raise ValueError("tokens are counted, by a number of at least 0, or known: not both")
+        if self.versions is not None:
+            object.__setattr__(self, "versions", frozen_array(self.versions, np.int64))
+            if self.versions.shape != self.token_ids.shape:
+                raise ValueError(
+                    f"a completion of {len(self.token_ids)} tokens has {self.versions.size} versions"
+                )
         if (self.top_ids is None) != (self.top_logprobs is None):
             raise ValueError("top_ids and top_logprobs come together")
         if self.top_ids is not None:
             object.__setattr__(self, "top_ids", frozen_array(self.top_ids, np.int64))
             object.__setattr__(self, "top_logprobs", frozen_array(self.top_logprobs, np.float64))
+
+    @property
+    def token_versions(self) -> IntArray:
+        """(n,) version of the policy that sampled each token."""
+        if self.versions is not None:
+            return self.versions
+        return np.full(len(self.token_ids), self.version, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.monitor import read_metrics
 from grpo_gym.sync import SyncError, verify_sync
+from tests.in_flight import check_sync_in_flight, synced
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
 from tests.sampled import sampled
 
@@ -179,7 +180,7 @@ def test_after_a_load_nothing_of_the_old_weights_is_left(
     if broken == "tied head":
         monkeypatch.setattr("grpo_gym.engines.vllm_weights.mend_tied_head", lambda model: None)
     if broken == "prefix cache":
-        monkeypatch.setattr(engine._engine, "reset_prefix_cache", lambda: True)
+        monkeypatch.setattr(engine._engine, "reset_prefix_cache", lambda **_: True)
     prompts = [LONG, LONG]
     engine.generate(prompts, Sampling(max_tokens=4), [0, 1])
     engine.load(dict(model(1).named_parameters()), 1)  # a tied matrix has one name here
@@ -192,19 +193,28 @@ def test_after_a_load_nothing_of_the_old_weights_is_left(
     assert (max(gaps) < 1e-4) == (broken == "nothing"), gaps
 
 
-def test_weights_cannot_be_loaded_under_lanes_in_flight(engine: VLLMEngine) -> None:
+def test_a_sync_under_lanes_in_flight(engine: VLLMEngine) -> None:
+    """More lanes than run at once; prompts that share blocks of the cache with others."""
+    check_sync_in_flight(engine, model, [*PROMPTS, LONG, LONG, LONG[:40], [7]])
+
+
+def test_the_same_weights_again_change_no_lane(engine: VLLMEngine) -> None:
+    """A lane that is encoded anew goes on with the draws of its seed."""
+    prompts = [*PROMPTS, LONG]
+    alone = synced(engine, prompts, 12, {})
+    again = synced(engine, prompts, 12, {4: (model(0).state_dict(), 0)})
+    for a, b in zip(alone, again, strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+def test_scores_wait_for_lanes_in_flight(engine: VLLMEngine) -> None:
     engine.submit([Request(0, tuple(LONG), Sampling(max_tokens=50), 0)])
     engine.step()
     with pytest.raises(UsageError, match="1 requests are in flight"):
-        engine.load(model(1).state_dict(), 1)
-    with pytest.raises(UsageError, match="in flight"):
         engine.score([[1, 2]])
-    assert engine.version == 0
     engine.abort()
     assert engine.step() == []
-    engine.load(model(1).state_dict(), 1)
-    (done,) = engine.generate([LONG], Sampling(max_tokens=4), [0])
-    np.testing.assert_allclose(done.logprobs, plain(1, LONG, done.token_ids), atol=1e-4)
 
 
 def test_a_sleeping_engine_is_woken_part_by_part(

@@ -126,7 +126,11 @@ class Engine(Speaker[Request, Completion]):
 
     @abstractmethod
     def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
-        """Take the learner's weights, under the names of the model's `state_dict`."""
+        """Take the learner's weights, under the names of the model's `state_dict`.
+
+        Requests in flight go on with them. Their tokens so far keep their version and log-probs; from the
+        next step on all is computed with the new weights, those tokens' keys and values too.
+        """
 
     @abstractmethod
     def score(

@@ -33,7 +33,7 @@ class HFEngine(Engine):
     in float32.
 
     The model may be the very module that a learner trains: it runs in eval mode without gradients,
-    and is left in the mode it was found in. Change its weights only while no request is in flight.
+    and is left in the mode it was found in. After a change of its weights comes `load`, before the next step.
 
     Args:
         model: on its device and in its dtype.
@@ -122,15 +122,15 @@ class HFEngine(Engine):
         """See `Engine.load`. Tensors that are the model's own memory are not copied.
 
         Raises:
-            UsageError: Requests are in flight, so that their completions would mix two policies;
-                or names or shapes differ from the model's.
+            UsageError: Names or shapes differ from the model's.
         """
-        if self.busy:
-            raise UsageError(
-                f"{len(self._queue) + len(self._running)} requests are in flight; "
-                "finish or abort them before loading weights"
-            )
         load_weights(self.model, state)
+        for lane in self._running:
+            lane.mark(self.version)
+        # Their keys and values are of the old weights: they join again, and are encoded anew.
+        self._queue.extendleft(reversed(self._running))
+        self._running.clear()
+        self._settings = None
         self._decoder.clear()
         self.version = version
 
@@ -175,11 +175,11 @@ class HFEngine(Engine):
             )
 
     def _admit(self) -> Tensor:
-        """Move lanes from the queue into the batch, those with equal prompts together."""
+        """Move lanes from the queue into the batch, those with equal contexts together."""
         groups: dict[tuple[int, ...], list[Lane]] = {}
         for _ in range(min(len(self._queue), self.max_lanes - len(self._running))):
             lane = self._queue.popleft()
-            groups.setdefault(lane.request.prompt_ids, []).append(lane)
+            groups.setdefault(lane.context, []).append(lane)
         prompts = sorted(groups, key=len)
         self._running += [lane for prompt in prompts for lane in groups[prompt]]
         return self._decoder.prefill(prompts, [len(groups[prompt]) for prompt in prompts])

@@ -28,6 +28,7 @@ class Lane:
     Attributes:
         token_ids: sampled so far.
         logprobs: of each.
+        versions: of the tokens sampled before weights came, if some did.
         limit: most tokens that this lane may sample.
     """
 
@@ -44,6 +45,7 @@ class Lane:
         self.limit = min(request.sampling.max_tokens, context_length - len(request.prompt_ids))
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
+        self.versions: list[int] = []
         self.top: list[tuple[list[int], list[float]]] = []
         self._tokenizer = tokenizer
         seed = np.random.SeedSequence(request.seed % 2**128)
@@ -52,6 +54,11 @@ class Lane:
         self._stop_ids = frozenset(request.sampling.stop_token_ids)
         # A stop string of n characters has at most 4n bytes, so at most 4n tokens that show.
         self._window = 4 * max(map(len, request.sampling.stop), default=0) + 4
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The prompt and what was sampled so far."""
+        return (*self.request.prompt_ids, *self.token_ids)
 
     def uniform(self) -> float:
         """The next token's random number in [0, 1); the seed and the token's index decide it."""
@@ -69,14 +76,21 @@ class Lane:
             return "stop"
         return "length" if len(self.token_ids) >= self.limit else None
 
+    def mark(self, version: int) -> None:
+        """Remember the version that sampled the tokens since the last mark: others will do the next."""
+        self.versions += [version] * (len(self.token_ids) - len(self.versions))
+
     def completion(self, reason: FinishReason, version: int) -> Completion:
-        """The lane's tokens as a record."""
+        """The lane's tokens as a record; `version` sampled the last of them."""
+        mixed = bool(self.versions)
+        self.mark(version)
         top = self.request.sampling.top_logprobs
         return Completion(
             token_ids=np.array(self.token_ids, np.int64),
             logprobs=np.array(self.logprobs),
             finish_reason=reason,
             version=version,
+            versions=np.array(self.versions) if mixed else None,
             top_ids=np.array([ids for ids, _ in self.top]) if top else None,
             top_logprobs=np.array([values for _, values in self.top]) if top else None,
         )

@@ -80,6 +80,8 @@ class ScriptedEngine(Engine):
 
     def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
         """Take the version; a script has no weights."""
+        for lane in self._lanes.values():
+            lane.mark(self.version)
         self.version = version
 
     def score(

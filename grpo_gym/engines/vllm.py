@@ -69,6 +69,15 @@ class VLLMEngine(Engine):
         self._running: dict[int, Request] = {}
         self._asleep: list[str] = []
 
+    @property
+    def version(self) -> int:
+        """See `Engine`; vLLM labels every token with it."""
+        return int(self._engine.get_weight_version())
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._engine.set_weight_version(str(version))
+
     def submit(self, requests: Sequence[Request]) -> None:
         """See `Engine.submit`. Either all requests are taken or none.
 
@@ -123,16 +132,14 @@ class VLLMEngine(Engine):
         """See `Engine.load`. Whatever was cached under the old weights is dropped.
 
         Raises:
-            UsageError: Requests are in flight, so that their completions would mix two policies;
-                or names or shapes differ from the model's.
+            UsageError: Names or shapes differ from the model's.
             RuntimeError: vLLM did not drop its cache.
         """
-        self._require_idle("loading weights")
         weights = self._checkpoint.weights(state)
         self._wake("weights")  # the room for the cache comes after them
         self._engine.collective_rpc(take_weights, args=(weights,))
         self._wake(*_MEMORY)
-        if not self._engine.reset_prefix_cache():
+        if not self._engine.reset_prefix_cache(reset_running_requests=True):
             raise RuntimeError("vLLM kept a cache of the old weights: some request still holds it")
         self.version = version
 
@@ -255,11 +262,13 @@ class VLLMEngine(Engine):
         shape = (len(sampled.token_ids), count + 1)
         logprobs = np.minimum(np.array(sampled.logprobs.logprobs).reshape(shape), 0.0)
         ids = np.array(sampled.logprobs.token_ids).reshape(shape) if count else None
+        spans = [(int(span.version), span.end - span.start) for span in sampled.weight_versions]
         return request.id, Completion(
             token_ids=np.array(sampled.token_ids),
             logprobs=logprobs[:, 0],
             finish_reason="stop" if reason == "stop" else "length",
-            version=self.version,
+            version=spans[-1][0],
+            versions=np.repeat(*np.transpose(spans)) if len(spans) > 1 else None,
             top_ids=None if ids is None else ids[:, 1:],
             top_logprobs=logprobs[:, 1:] if count else None,
         )

@@ -6,6 +6,7 @@ taken, since peft itself would import modules that it names, and no file is unpi
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+_WEIGHT = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
 
 # Fields of peft's config that change what an adapter computes, and the values that leave it a plain one.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -99,17 +101,14 @@ def read_adapter(folder: Path) -> SavedAdapter:
     """
     config = _config(folder)
     weights, mark = _weights(folder)
-    layers = {name.removeprefix("base_model.model.") for name in weights}
-    targets = sorted({name.removesuffix(".weight").rpartition(".")[0] for name in layers})
-    try:
-        options = LoraOptions(
-            rank=int(config["r"]),
-            alpha=float(config["lora_alpha"]),
-            targets=tuple(targets),
-            rank_stabilised=bool(config.get("use_rslora")),
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if type(rank) is not int or not isinstance(alpha, int | float) or not 0 < alpha < 1e9:
+        raise UsageError(
+            f"adapter {folder}: r is {rank!r:.40} and lora_alpha {alpha!r:.40}, but both must be numbers "
+            "above 0"
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"adapter {folder}: its {CONFIG} is damaged: {error}") from error
+    targets = tuple(sorted({_layer(folder, name) for name in weights}))
+    options = LoraOptions(rank, float(alpha), targets, config.get("use_rslora") is True)
     ranks = {len(value) for name, value in weights.items() if name.endswith(".lora_A.weight")}
     if ranks != {options.rank}:
         raise UsageError(f"adapter {folder}: r is {options.rank}, but its weights have {ranks}")
@@ -133,6 +132,14 @@ def fingerprint(model: "nn.Module") -> str:
         mark.update(f"{name} {tuple(value.shape)} ".encode())
         mark.update(numbers.float().cpu().numpy().tobytes())
     return mark.hexdigest()
+
+
+def _layer(folder: Path, name: str) -> str:
+    """The layer that a weight is for."""
+    match = _WEIGHT.fullmatch(name)
+    if match is None:
+        raise UsageError(f"adapter {folder} has {name!r:.80}, which is no weight of a LoRA adapter")
+    return match[1]
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from grpo_envs import catalogue
 from grpo_envs.catalogue import conversation, own_rows, readme, sample_arguments
 from grpo_gym.errors import UsageError
+from grpo_gym.sandbox import SandboxError, backends
 
 README = Path(__file__).parent.parent / "envs" / "README.md"
 
@@ -59,6 +60,24 @@ def test_the_sample_of_an_environment_that_cannot_be_made_here_is_kept(
     needs = re.compile(" Needs `pip install [^`]+`[.]")
     assert needs.sub("", kept) == needs.sub("", before)
     assert "````text" not in readme("")
+
+
+def test_the_page_is_the_same_on_a_machine_without_a_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = readme(README.read_text(encoding="utf-8") if README.is_file() else "")
+
+    def broken(paths: Any) -> Any:
+        raise SandboxError("not on this machine")
+
+    for name in backends.SAFE:
+        monkeypatch.setitem(backends.MAKERS, name, broken)
+    backends.chosen.cache_clear()
+    try:
+        assert readme(before) == before
+        assert "def roman" not in readme("")
+    finally:
+        backends.chosen.cache_clear()
 
 
 def test_a_sample_file_is_given_as_the_path() -> None:

@@ -1,34 +1,22 @@
 """Every registered environment is played end to end: rendered, sampled, collected and scored."""
 
 from contextlib import closing
-from typing import Any
 
-import gymnasium
 import pytest
 
-from grpo_envs.catalogue import sample_arguments
 from grpo_gym import registry
 from grpo_gym.engines.base import Request
 from grpo_gym.env import TextEnv
-from grpo_gym.errors import UsageError
 from grpo_gym.types import Group
 from tests.playing import collector, renderer, scripted, specs
+from tests.registered import build_or_skip
 
 GUESSES = ("stick", "left")
 
 
-def build(row: registry.EnvironmentRow) -> gymnasium.Env[Any, Any]:
-    try:
-        return registry.make(row.id, **sample_arguments(row.id))
-    except UsageError as error:
-        if not row.install:
-            raise
-        pytest.skip(str(error))
-
-
 def solution(row: registry.EnvironmentRow) -> tuple[str, ...]:
     """The winning actions of the task with the seed that `specs` gives it."""
-    env = build(row)
+    env = build_or_skip(row)
     env.reset(seed=specs(1)[0].seed)
     text_env = env.unwrapped
     assert isinstance(text_env, TextEnv)
@@ -46,7 +34,9 @@ def played(row: registry.EnvironmentRow, actions: tuple[str, ...]) -> Group:
         return actions[(text.count("<|im_start|>assistant") - 1) % len(actions)]
 
     engine = scripted(say, context=100_000)
-    with closing(collector(lambda: build(row), engine, copies=2, max_tokens=4096)) as playing:
+    with closing(
+        collector(lambda: build_or_skip(row), engine, copies=2, max_tokens=4096)
+    ) as playing:
         (group,) = playing.collect(specs(1), 0).groups
     return group
 

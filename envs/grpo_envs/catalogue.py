@@ -6,6 +6,7 @@ from typing import Any
 from grpo_gym.env import TextEnv
 from grpo_gym.errors import UsageError
 from grpo_gym.registry import EnvironmentRow, environments, make
+from grpo_gym.sandbox import SandboxError
 
 README = Path(__file__).parents[1] / "README.md"
 SAMPLES = Path(__file__).parent / "samples"
@@ -55,8 +56,8 @@ def readme(previous: str = "") -> str:
     """The whole page.
 
     Args:
-        previous: the page as it was. It gives the sample of an environment whose extra is missing
-            here, so that the page does not depend on what is installed.
+        previous: the page as it was. It gives the sample of an environment whose extra, or whose
+            sandbox, is missing here, so that the page does not depend on the machine.
     """
     rows = own_rows()
     samples = [f"\n### `{row.id}`\n{_sample(row, previous)}" for row in rows]
@@ -102,8 +103,8 @@ def _sample(row: EnvironmentRow, previous: str) -> str:
     needs = f" Needs `{row.install}`." if row.install else ""
     try:
         played = f"\n````text\n{conversation(row.id)}\n````\n"
-    except UsageError:
-        if not row.install:
+    except UsageError as error:
+        if not (row.install or isinstance(error, SandboxError)):
             raise
         _, _, rest = previous.partition(f"\n### `{row.id}`\n")
         kept = rest.partition("\n### `")[0].partition("\n````text\n")[2]

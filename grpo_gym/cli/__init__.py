@@ -1,4 +1,4 @@
-"""The command line: `grpo-gym train | eval | rollout | envs | agents | check | init-env | tiny`.
+"""The command line: `grpo-gym train`, `grpo-gym eval` and the other names of `COMMANDS`.
 
 Heavy imports stand inside the commands, so that listing and help are quick.
 """

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from grpo_gym.cli.options import parse, parse_config
 from grpo_gym.cli.output import Output, complain, remark
+from grpo_gym.cli.serve import serve
 from grpo_gym.config import EvalConfig, RolloutConfig, Texts, TrainConfig, parse_arguments
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import is_launched
@@ -212,6 +213,16 @@ def _train_config(words: list[str]) -> TrainConfig:
     return parse_config(TrainConfig, words, "train", saved)
 
 
+def merge(words: list[str], output: Output) -> int:
+    """Write the model of a run that trained an adapter, with the adapter in its weights."""
+    options = parse(_MergeOptions, words, "merge")
+    from grpo_gym.adapting import merge_into_folder
+
+    merge_into_folder(Path(options.source), Path(options.out))
+    output.say(f"written to {options.out}")
+    return 0
+
+
 @dataclass(frozen=True)
 class _Nothing:
     """List the environments."""
@@ -267,14 +278,26 @@ class _TinyOptions:
     """Of the demonstrations and the weights."""
 
 
+@dataclass(frozen=True)
+class _MergeOptions:
+    """Write the model of a run that trained an adapter, with the adapter in its weights."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """Folder of the run, or of an adapter."""
+    out: Annotated[str, tyro.conf.Positional]
+    """Folder to write the model to; it must not be there yet."""
+
+
 COMMANDS: dict[str, Callable[[list[str], Output], int]] = {
     "train": train,
     "eval": evaluate,
     "rollout": rollout,
+    "serve": serve,
     "envs": envs,
     "agents": agents,
     "check": check,
     "init-env": init_env,
     "tiny": tiny,
+    "merge": merge,
 }
 """Name to command."""

@@ -52,8 +52,8 @@ def serve_environment(*, gpu: bool) -> dict[str, str]:
     return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
 
-def serve(model: str, options: Sequence[str]) -> None:
-    """Become the server; does not return.
+def become_server(model: str, options: Sequence[str]) -> None:
+    """Replace this process by the server.
 
     Raises:
         UsageError: vLLM is not installed.

@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
+from grpo_gym.adapting import adapt, trains_adapter
 from grpo_gym.agent import Agent
-from grpo_gym.checkpoint import latest
 from grpo_gym.collector import Collector, collector_settings
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
@@ -19,7 +19,6 @@ from grpo_gym.engines.base import Engine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.learner import Learner, OptimiserOptions
-from grpo_gym.lora import LoraOptions, add_adapter, put_adapter, read_adapter
 from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
@@ -87,8 +86,8 @@ def _shared_run(config: TrainConfig, ranks: Ranks) -> Iterator[Path]:
 def _policy(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Policy:
     make_env().close()
     policy = load_policy(config.model)
-    if _has_lora(config):
-        _add_adapter(config, policy, folder)
+    if trains_adapter(config):
+        adapt(config, policy, folder)
     return policy
 
 
@@ -185,31 +184,6 @@ def _agent(config: TrainConfig, rule: Agent | None) -> Agent:
     return agent
 
 
-def _add_adapter(config: TrainConfig, policy: Policy, folder: Path) -> None:
-    """Put an adapter into the policy's model.
-
-    A run that goes on takes its own last adapter: where it began from may be gone.
-    """
-    if policy.adapter is not None:
-        raise UsageError(
-            f"model {config.model} is an adapter: give the model that it was trained on, and "
-            "--lora-adapter, to go on with it; or merge it first"
-        )
-    path = Path(policy.source)
-    source = str(path.resolve()) if path.is_dir() else policy.source
-    if config.lora_adapter is None:
-        options = LoraOptions(config.lora_rank, config.lora_alpha, config.lora_targets)
-        add_adapter(policy.model, options, config.seed, source)
-        return
-    last = latest(folder) if config.resume else None
-    saved = read_adapter(Path(config.lora_adapter) if last is None else last / "model")
-    put_adapter(policy.model, saved, source)
-
-
-def _has_lora(config: TrainConfig) -> bool:
-    return config.lora_rank > 0 or config.lora_adapter is not None
-
-
 def _env_maker(config: TaskOptions) -> MakeEnv:
     if "<" in config.env:  # as in module:<lambda>
         raise UsageError("the run was made with an environment that has no name: give env= again")
@@ -229,7 +203,7 @@ def _resolved(config: TrainConfig) -> TrainConfig:
     rate = config.learning_rate
     if rate is None:
         rate = 1.5e-4 if config.model == TINY else 1e-6
-        if _has_lora(config):  # as Schulman et al. found, "LoRA Without Regret", 2025
+        if trains_adapter(config):  # as Schulman et al. found, "LoRA Without Regret", 2025
             rate *= 10
     return replace(config, learning_rate=rate)
 

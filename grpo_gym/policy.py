@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from grpo_gym.chat_templates import read_template
 from grpo_gym.errors import UsageError
 from grpo_gym.lora import SavedAdapter, is_adapter_folder, merge, put_adapter, read_adapter
+from grpo_gym.model_kinds import check_kind, unloadable
 from grpo_gym.rendering import Renderer
 
 if TYPE_CHECKING:
@@ -36,20 +38,24 @@ class Policy:
     adapter: Path | None = None
 
 
-def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
+def load_policy(
+    name: str | Path, *, dtype: str = "float32", chat_template: str | None = None
+) -> Policy:
     """Load a policy.
 
     Args:
         name: "tiny", a folder that `save_pretrained` wrote, a hub id such as "Qwen/Qwen3-0.6B", or the
             folder of an adapter: the model that it names is loaded, and the adapter merged into it.
         dtype: of the weights.
+        chat_template: "plain", "chatml" or a file, in place of the tokenizer's own; it is saved with the
+            tokenizer.
 
     Raises:
         UsageError: There is no such folder or id, it holds no causal language model with a tokenizer,
-            or its weights do not fit its configuration.
+            its weights do not fit its configuration, or the template does not fit the tokenizer.
     """
     if _is_adapter(name):
-        return _with_adapter(Path(name), dtype)
+        return _with_adapter(Path(name), dtype, chat_template)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -62,23 +68,29 @@ def load_policy(name: str | Path, *, dtype: str = "float32") -> Policy:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         with torch.random.fork_rng(devices=[]):
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
+            check_kind(str(name), source, offline)
+            tokenizer = AutoTokenizer.from_pretrained(
+                source, local_files_only=offline, trust_remote_code=False
+            )
             model, report = cast(Any, AutoModelForCausalLM).from_pretrained(
                 source,
+                trust_remote_code=False,
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,
                 local_files_only=offline,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
+    except UsageError:
+        raise
     except Exception as error:  # whatever a foreign folder makes the loaders raise
-        raise _unloadable(name, error) from error
+        raise unloadable(str(name), error) from error
     finally:
         logging.set_verbosity(verbosity)
     _check_tokenizer(name, tokenizer)
     _check_weights(name, report)
-    eos = getattr(model.generation_config, "eos_token_id", None)
-    return Policy(str(name), str(source), model, tokenizer, Renderer(tokenizer, eos))
+    renderer = _renderer(model, tokenizer, chat_template)
+    return Policy(str(name), str(source), model, tokenizer, renderer)
 
 
 def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":
@@ -94,9 +106,11 @@ def load_tokenizer(name: str | Path) -> "PreTrainedTokenizerBase":
     source = TINY_FOLDER if str(name) == TINY else name
     offline = _is_folder(source) or _without_hub(str(source))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, local_files_only=offline, trust_remote_code=False
+        )
     except Exception as error:  # whatever a foreign folder makes the loader raise
-        raise _unloadable(name, error) from error
+        raise unloadable(str(name), error) from error
     _check_tokenizer(name, tokenizer)
     return tokenizer
 
@@ -108,7 +122,16 @@ def _is_adapter(name: str | Path) -> bool:
         return False
 
 
-def _with_adapter(folder: Path, dtype: str) -> Policy:
+def _renderer(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", chat_template: str | None
+) -> Renderer:
+    """The policy's renderer; the tokenizer keeps the template, so that a saved model has it too."""
+    if chat_template is not None:
+        cast(Any, tokenizer).chat_template = read_template(chat_template, tokenizer)
+    return Renderer(tokenizer, getattr(model.generation_config, "eos_token_id", None))
+
+
+def _with_adapter(folder: Path, dtype: str, chat_template: str | None) -> Policy:
     """The model that an adapter names, with the adapter merged into it."""
     saved = read_adapter(folder)
     try:
@@ -119,11 +142,10 @@ def _with_adapter(folder: Path, dtype: str) -> Policy:
         ) from error
     put_adapter(policy.model, saved)
     merge(policy.model)
-    template = folder / "chat_template.jinja"
-    if template.is_file():
-        cast(Any, policy.tokenizer).chat_template = template.read_text(encoding="utf-8")
-    eos = getattr(policy.model.generation_config, "eos_token_id", None)
-    renderer = Renderer(policy.tokenizer, eos)
+    own = folder / "chat_template.jinja"
+    if chat_template is None and own.is_file():
+        chat_template = str(own)
+    renderer = _renderer(policy.model, policy.tokenizer, chat_template)
     return replace(policy, name=str(folder), renderer=renderer, adapter=folder)
 
 
@@ -139,10 +161,6 @@ def _base_of(saved: SavedAdapter) -> str:
             f"adapter {saved.folder} is for {saved.base}, which is an adapter itself: merge that first"
         )
     return saved.base
-
-
-def _unloadable(name: str | Path, error: Exception) -> UsageError:
-    return UsageError(f"model {str(name)!r} cannot be loaded: {' '.join(str(error).split())[:300]}")
 
 
 def _check_tokenizer(name: str | Path, tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -9,25 +9,12 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_gym.chat_templates import PLAIN
 from grpo_gym.errors import UsageError
 from grpo_gym.types import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-PLAIN_TEMPLATE = (
-    "{{ bos_token or '' }}"
-    "{% if tools %}Tools: {{ tools | tojson }}\n\n{% endif %}"
-    "{% for message in messages %}"
-    "{{ message['role'] | capitalize }}: {{ message['content'] }}"
-    "{% if message['role'] == 'assistant' %}{{ eos_token or '' }}{% endif %}{{ '\n\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}Assistant:{% endif %}"
-)
-"""What a model without a chat template gets: `User: ...`, a blank line, `Assistant:`.
-
-The eos token ends a turn; a base model that does not know this wants a stop string such as
-"\\n\\nUser:" in its `Sampling`."""
 
 
 class Renderer:
@@ -41,7 +28,7 @@ class Renderer:
     Args:
         tokenizer: of the policy.
         eos_token_ids: further tokens that end a turn: `model.generation_config.eos_token_id`.
-        chat_template: replaces the tokenizer's own; with neither, `PLAIN_TEMPLATE`.
+        chat_template: replaces the tokenizer's own; with neither, `chat_templates.PLAIN`.
 
     Attributes:
         stop_token_ids: tokens that end a turn, the template's own end-of-turn token first.
@@ -57,7 +44,7 @@ class Renderer:
         chat_template: str | None = None,
     ) -> None:
         self.tokenizer = tokenizer
-        self._template = chat_template or (None if tokenizer.chat_template else PLAIN_TEMPLATE)
+        self._template = chat_template or (None if tokenizer.chat_template else PLAIN)
         # Letters that no text holds: they mark the assistant's turn, and where to cut data.
         self._sentinel = "s" + secrets.token_hex(12) + "s"
         self._cut = "c" + secrets.token_hex(12) + "c"

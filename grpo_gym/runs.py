@@ -33,6 +33,7 @@ _FIXED = (
     "env",
     "env_arg",
     "model",
+    "chat_template",
     "seed",
     "agent",
     "agent_arg",

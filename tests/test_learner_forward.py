@@ -23,6 +23,10 @@ SHARED: list[tuple[str, dict[str, Any]]] = [
     ("gemma3_text", {"sliding_window": 4}),
     ("mistral", {"sliding_window": 3}),
     ("phi3", {}),
+    ("phi", {"tie_word_embeddings": False}),  # the head has a bias
+    ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}),
+    ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ("llama4_text", {"num_local_experts": 2}),
 ]
 CAPPED: list[tuple[str, dict[str, Any]]] = [
     ("gemma2", {"final_logit_softcapping": 5.0}),

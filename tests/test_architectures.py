@@ -1,0 +1,164 @@
+"""Any causal model trains: many architectures through the whole of `train`, on the engine hf."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import grpo_gym
+from grpo_gym import ProceduralTasks, Score, Task, TextEnv
+from grpo_gym.monitor import read_metrics
+from grpo_gym.policy import load_policy
+from grpo_gym.runs import Run
+from tests.models import tiny_model, tiny_tokenizer
+
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LINEAR = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+TABLE: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "gemma3_text": {
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "gpt2": {},
+    "qwen3_moe": EXPERTS,
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+ODD: dict[str, dict[str, Any]] = {
+    # logits are scaled or capped after the head
+    "gemma2": {"final_logit_softcapping": 5.0, "sliding_window": 6},
+    "cohere": {"logit_scale": 0.5},
+    "granite": {"logits_scaling": 3.0},
+    # the head has a bias
+    "phi": {"tie_word_embeddings": False},
+    # latent attention, whose keys and values differ in size
+    "deepseek_v3": {
+        "head_dim": 4,
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "moe_intermediate_size": 32,
+        "first_k_dense_replace": 1,
+    },
+    # recurrent, or in part
+    "mamba": {"state_size": 4},
+    "jamba": {
+        "mamba_d_state": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "num_experts": 2,
+    },
+    "qwen3_5_text": LINEAR,
+    # a class whose `base_model` is the whole model
+    "llama4_text": {"num_local_experts": 2},
+}
+
+
+class Noise(TextEnv):
+    """Two turns whose reward hardly ever is the same twice: every group has something to compare."""
+
+    max_turns = 2
+
+    def default_tasks(self) -> ProceduralTasks:
+        return ProceduralTasks(lambda rng: (f"Say {rng.integers(100)}.", ""))
+
+    def respond(self, task: Task, action: str) -> Score | str:
+        value = sum(map(ord, action)) % 97 / 97
+        return Score(value=value, success=value > 0.5) if self.turn else "And once more."
+
+
+def train(folder: Path, model: Path, **options: Any) -> Run:
+    small = {
+        "env": Noise,
+        "model": model,
+        "run_dir": folder,
+        "steps": 2,
+        "groups_per_step": 2,
+        "group_size": 4,
+        "max_tokens": 6,
+        "learning_rate": 1e-3,
+        "patience_s": math.inf,
+    }
+    return grpo_gym.train(**(small | options))
+
+
+def save(folder: Path, kind: str, scale: float = 1.0, **config: Any) -> Path:
+    """A tiny random model in a folder; `scale` makes its weights smaller, and so what they round."""
+    model = tiny_model(0, kind, **config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale if parameter.ndim > 1 else 1)
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def still(run: Run, before: dict[str, torch.Tensor]) -> set[str]:
+    """Which weights did not move; sampler and learner must have agreed in every step."""
+    rows = read_metrics(run.metrics_path)
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["behaviour_gap_max"] < 1e-4
+        assert row["sync_gap"] < 1e-4
+        assert np.isfinite(row["loss"])
+        assert row["grad_norm"] > 0
+    after = weights(run.model)
+    assert after.keys() == before.keys()
+    return {name for name, value in before.items() if torch.equal(value, after[name])}
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("kind", TABLE)
+def test_an_architecture_trains(kind: str, tied: bool, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", kind, **TABLE[kind], tie_word_embeddings=tied)
+    assert still(train(tmp_path / "run", model), weights(model)) == set()
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_one_trains(kind: str, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", kind, **ODD[kind])
+    still(train(tmp_path / "run", model), weights(model))
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_a_resumed_run_goes_on_exactly(kind: str, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", kind, **TABLE[kind])
+    whole = train(tmp_path / "whole", model)
+    train(tmp_path / "parts", model, steps=1)
+    resumed = train(tmp_path / "parts", model, resume=True)
+    expected, found = weights(whole.model), weights(resumed.model)
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("saving", [True, False], ids=["recomputed", "kept"])
+@pytest.mark.parametrize("kind", TABLE)
+def test_bf16_is_finite_and_weights_stay_float32(kind: str, saving: bool, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", kind, 0.3, **TABLE[kind])
+    options = {"precision": "bf16", "gradient_checkpointing": saving, "kl": 0.1}
+    run = train(tmp_path / "run", model, **options)
+    for row in read_metrics(run.metrics_path):
+        assert np.isfinite(list(row.values())).all()
+    assert {value.dtype for value in weights(run.model).values()} == {torch.float32}
+    assert load_policy(run.model).model.config.model_type == kind

@@ -8,6 +8,7 @@ from grpo_gym.config.options import (
     TaskOptions,
     Texts,
     TrainConfig,
+    is_endpoint,
 )
 from grpo_gym.config.text import format_arguments, merge_arguments, parse_arguments
 
@@ -20,6 +21,7 @@ __all__ = [
     "TrainConfig",
     "format_arguments",
     "from_values",
+    "is_endpoint",
     "load_toml",
     "merge_arguments",
     "nearest",

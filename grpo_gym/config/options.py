@@ -50,11 +50,13 @@ class TaskOptions:
     """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
     model: str = "tiny"
     """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package."""
+    chat_template: str | None = None
+    """plain, chatml, or a file with a Jinja template; None: the model's own, or plain if it has none."""
     engine: str = "hf"
     """What samples: hf, transformers in this process; vllm, which needs the extra of that name; or the
     address of a server: http://HOST:PORT is vLLM's, https://HOST/v1 anything that speaks OpenAI's way."""
     engine_arg: Texts = ()
-    """Arguments of vLLM's engine, as name=value, such as gpu_memory_utilization=0.4."""
+    """Arguments of vLLM or of a server, as name=value, such as gpu_memory_utilization=0.4."""
     seed: int = 0
     """Decides tasks, samples and everything else that is random."""
 
@@ -185,6 +187,11 @@ class TrainConfig(SamplingOptions, TaskOptions):
         TaskOptions.__post_init__(self)
         SamplingOptions.__post_init__(self)
         _require(self.temperature > 0, "temperature", self.temperature, "above 0 to train")
+        if is_endpoint(self.engine):
+            raise UsageError(
+                f"engine {self.engine} gives text, and training needs token ids and log-probs: use hf, vllm, "
+                "or a vLLM server, whose address has no path; eval and rollout take this one"
+            )
         for name in ("steps", "groups_per_step", "group_size", "keep", "eval_n"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("save_every", "rollouts_every", "eval_tasks", "eval_every"):
@@ -240,6 +247,12 @@ class RolloutConfig(SamplingOptions, TaskOptions):
         TaskOptions.__post_init__(self)
         SamplingOptions.__post_init__(self)
         _require(self.episodes >= 1, "episodes", self.episodes, "at least 1")
+
+
+def is_endpoint(engine: str) -> bool:
+    """Whether an engine is the address of an API, which has a path: text in, text out."""
+    address = _URL.fullmatch(engine)
+    return address is not None and bool((address[1] or "").strip("/"))
 
 
 def _check_k(k: tuple[int, ...], n: int) -> None:

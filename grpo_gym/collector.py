@@ -23,6 +23,9 @@ from grpo_gym.workers import EnvWorker
 # Seconds that `Collector.close` waits for environments to close.
 _CLOSING_S = 5.0
 
+INTERRUPTED = "interrupted"
+"""How the reason begins why a collection stopped at Ctrl-C."""
+
 
 @dataclass(frozen=True)
 class CollectorOptions:

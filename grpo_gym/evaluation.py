@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from grpo_gym.collector import Collector
+from grpo_gym.collector import BaseCollector
 from grpo_gym.curriculum import TaskSpec
 from grpo_gym.errors import UsageError
 from grpo_gym.monitor import to_json, write_atomically
@@ -46,6 +46,7 @@ class Evaluation:
         unscored: rollouts that the environment could not score; they count as not solved.
         confidence: of the intervals, by bootstrap over tasks.
         successes: task id to its numbers of successes and of rollouts.
+        stopped: why not all was played, if it was not: the rest is of the rollouts that had ended.
     """
 
     env: str
@@ -59,10 +60,12 @@ class Evaluation:
     unscored: int
     confidence: float
     successes: Mapping[str, tuple[int, int]]
+    stopped: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.env}: {self.tasks} tasks x {self.n} rollouts"]
         lines += [f"pass@{k} {estimate}" for k, estimate in self.pass_at.items()]
+        lines += [] if self.stopped is None else [f"stopped early: {self.stopped}"]
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -118,7 +121,7 @@ def bootstrap(
 
 def run_evaluation(
     env: str,
-    collector: Collector,
+    collector: BaseCollector,
     tasks: Sequence[TaskSpec],
     *,
     n: int,
@@ -149,7 +152,13 @@ def run_evaluation(
 
 
 def summarise(
-    env: str, groups: Sequence[Group], *, n: int, k: Sequence[int], failures: int = 0
+    env: str,
+    groups: Sequence[Group],
+    *,
+    n: int,
+    k: Sequence[int],
+    failures: int = 0,
+    stopped: str | None = None,
 ) -> Evaluation:
     """pass@k and the rest, from groups of rollouts.
 
@@ -165,6 +174,10 @@ def summarise(
         rollouts = [rollout for rollout in group.rollouts if rollout.error is None]
         alive.setdefault(group.task_id, []).extend(rollouts)
     kept = {task_id: rollouts for task_id, rollouts in alive.items() if len(rollouts) >= max(k)}
+    if not kept and stopped is not None:
+        raise UsageError(
+            f"{stopped}; no task has {max(k)} rollouts that ended, so no pass@{max(k)}"
+        )
     if not kept:
         raise UsageError(
             f"{env}: no task has {max(k)} rollouts that did not fail; nothing to evaluate"
@@ -194,6 +207,7 @@ def summarise(
         unscored=int(np.isnan(rewards).sum()),
         confidence=_CONFIDENCE,
         successes=counts,
+        stopped=stopped,
     )
 
 

@@ -1,23 +1,21 @@
 """The three things one does, as a config says: train, evaluate, play."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import gymnasium
 from rich.console import Console
 
 from grpo_gym.adapting import adapt, trains_adapter
 from grpo_gym.agent import Agent
-from grpo_gym.collector import Collector, collector_settings
+from grpo_gym.collector import Collection
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
 from grpo_gym.engines.base import Engine
 from grpo_gym.errors import UsageError
-from grpo_gym.evaluation import Evaluation, run_evaluation
+from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
@@ -26,11 +24,8 @@ from grpo_gym.progress import Progress
 from grpo_gym.ranks import Ranks
 from grpo_gym.registry import make, make_agent
 from grpo_gym.runs import Run, open_run, save_config
-from grpo_gym.sampler import make_engine
+from grpo_gym.sampler import MakeEnv, make_collector, make_engine
 from grpo_gym.trainer import Trainer
-from grpo_gym.types import Group
-
-MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
 # Tasks of an endless environment that are played when no number is given.
 _ENDLESS_TASKS = 200
@@ -58,7 +53,7 @@ def run_training(
     agent = ranks.alike(lambda: _agent(config, rule))
     make_env = env or _env_maker(config)
     with _shared_run(config, ranks) as folder:
-        policy = ranks.alike(lambda: _policy(config, make_env, folder))
+        policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
         learner = Learner(policy.model, agent, options, ranks.accelerator)
         engine = ranks.alike(lambda: _training_engine(config, policy, ranks))
         try:
@@ -83,9 +78,9 @@ def _shared_run(config: TrainConfig, ranks: Ranks) -> Iterator[Path]:
         yield ranks.first(lambda: opened.enter_context(open_run(config)))
 
 
-def _policy(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Policy:
+def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Policy:
     make_env().close()
-    policy = load_policy(config.model)
+    policy = _policy(config)
     if trains_adapter(config):
         adapt(config, policy, folder)
     return policy
@@ -111,35 +106,36 @@ def run_evaluate(
     make_env = env or _env_maker(config)
     stream = _evaluation_stream(config, make_env)
     tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
-    collector = _collector(config, make_env, load_policy(config.model), config.n)
+    collector = make_collector(config, make_env, config.n)
     try:
         with Progress(console) as progress:
-            evaluation, groups = run_evaluation(
-                config.env,
-                collector,
-                tasks,
-                n=config.n,
-                k=config.k,
-                seed=config.seed,
-                progress=progress.evaluation,
-            )
+            collection = collector.collect(tasks, config.seed, progress.evaluation)
+            progress.warn(collector.cost())
     finally:
         collector.close()
         collector.engine.close()
+    if config.rollouts is not None:
+        write_rollouts(Path(config.rollouts), collection.groups)
+    evaluation = summarise(
+        config.env,
+        collection.groups,
+        n=config.n,
+        k=config.k,
+        failures=collection.failures,
+        stopped=collection.stopped,
+    )
     if config.out is not None:
         write_atomically(Path(config.out), evaluation.to_json() + "\n")
-    if config.rollouts is not None:
-        write_rollouts(Path(config.rollouts), groups)
     return evaluation
 
 
-def run_rollouts(config: RolloutConfig) -> tuple[Group, ...]:
+def run_rollouts(config: RolloutConfig) -> Collection:
     """Play episodes, one of each task, as a config says."""
     make_env = _env_maker(config)
     stream = _evaluation_stream(config, make_env)
-    collector = _collector(config, make_env, load_policy(config.model), 1)
+    collector = make_collector(config, make_env, 1)
     try:
-        return collector.collect(stream.finite(config.episodes), config.seed).groups
+        return collector.collect(stream.finite(config.episodes), config.seed)
     finally:
         collector.close()
         collector.engine.close()
@@ -160,15 +156,8 @@ def _support_warning(config: TrainConfig) -> str | None:
     )
 
 
-def _collector(
-    config: EvalConfig | RolloutConfig,
-    make_env: MakeEnv,
-    policy: Policy,
-    copies: int,
-) -> Collector:
-    engine = make_engine(config, policy, config.max_lanes)
-    sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
-    return Collector(make_env, engine, policy.renderer, sampling, options)
+def _policy(config: TaskOptions) -> Policy:
+    return load_policy(config.model, chat_template=config.chat_template)
 
 
 def _agent(config: TrainConfig, rule: Agent | None) -> Agent:

@@ -1,15 +1,66 @@
-"""What samples, as a config says: an engine in this process, or a server."""
+"""What samples, as a config says: an engine in this process, a server, or an endpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
-from grpo_gym.config import TaskOptions, TrainConfig, parse_arguments
+import gymnasium
+
+from grpo_gym.collector import BaseCollector, Collector, collector_settings
+from grpo_gym.config import (
+    EvalConfig,
+    RolloutConfig,
+    TaskOptions,
+    TrainConfig,
+    from_values,
+    is_endpoint,
+    parse_arguments,
+)
 from grpo_gym.engines.base import Engine
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.lora import has_adapter, merged_state, merged_twin
-from grpo_gym.policy import Policy
+from grpo_gym.policy import TINY, Policy, load_policy
+
+MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
+
+
+def make_collector(
+    config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int
+) -> BaseCollector:
+    """What plays a config's environment with its policy; the caller closes it and its engine.
+
+    Args:
+        config: says which model and which engine.
+        make_env: builds the environment.
+        copies: rollouts of each task.
+
+    Raises:
+        UsageError: As in `make_engine`; the model cannot be loaded, or the endpoint not be reached.
+    """
+    if is_endpoint(config.engine):
+        return _endpoint(config, make_env, copies)
+    policy = load_policy(config.model, chat_template=config.chat_template)
+    engine = make_engine(config, policy, config.max_lanes)
+    sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
+    return Collector(make_env, engine, policy.renderer, sampling, options)
+
+
+def _endpoint(config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int) -> BaseCollector:
+    """The client of an API that takes and gives text."""
+    from grpo_gym.chat import ChatCollector, ChatEngine, ChatOptions, require_model
+
+    if config.chat_template is not None:
+        raise UsageError(f"chat_template is not for engine {config.engine}, which has its own")
+    arguments = parse_arguments(config.engine_arg, "engine argument")
+    options = from_values(ChatOptions, arguments, "engine_arg")
+    engine = ChatEngine(config.engine, config.model, options)
+    try:
+        require_model(engine, config.model, TINY)
+    except UsageError:
+        engine.close()
+        raise
+    sampling, settings = collector_settings(config, copies, ())
+    return ChatCollector(make_env, engine, sampling, settings)
 
 
 def make_engine(
@@ -66,10 +117,6 @@ def _server(
     """The client of a vLLM server."""
     from grpo_gym.engines.vllm_server import VLLMServerEngine
 
-    if urlsplit(url).path.strip("/"):
-        raise UsageError(
-            f"engine {url} gives text, and this needs token ids: a vLLM server is named without a path"
-        )
     timeout_s = arguments.get("timeout_s", 600.0)
     if arguments.keys() - {"timeout_s"} or type(timeout_s) not in (int, float) or timeout_s <= 0:
         raise UsageError(

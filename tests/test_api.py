@@ -121,7 +121,7 @@ def test_evaluation_and_training_draw_other_tasks(tmp_path: Path) -> None:
 
 def test_rollouts_are_of_different_tasks() -> None:
     config = RolloutConfig(env="tests.letters:Talk", episodes=3, max_tokens=6)
-    groups = run_rollouts(config)
+    groups = run_rollouts(config).groups
     assert len({group.task_id for group in groups}) == 3
     assert all(len(group.rollouts) == 1 for group in groups)
     assert all(len(group.rollouts[0].turns) == 2 for group in groups)

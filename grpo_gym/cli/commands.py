@@ -47,7 +47,7 @@ def evaluate(words: list[str], output: Output) -> int:
     for path in (config.out, config.rollouts):
         if path is not None:
             output.say(f"written to {path}")
-    return 0
+    return _ended(evaluation.stopped)
 
 
 def rollout(words: list[str], output: Output) -> int:
@@ -58,14 +58,14 @@ def rollout(words: list[str], output: Output) -> int:
     from grpo_gym.session import EnvironmentFailure
 
     try:
-        groups = run_rollouts(config)
+        collection = run_rollouts(config)
     except EnvironmentFailure as error:
         complain(error)
         return 1
-    for group in groups:
+    for group in collection.groups:
         for played in group.rollouts:
             show(played, output)
-    return 0
+    return _ended(collection.stopped)
 
 
 def envs(words: list[str], output: Output) -> int:
@@ -201,6 +201,19 @@ def _train(words: list[str], output: Output, ranks: "Ranks") -> int:
     for name, path in places.items():
         output.say(f"{name:9}{path}")
     return 0
+
+
+def _ended(stopped: str | None) -> int:
+    """The exit status of a command, and why it did not play everything."""
+    from grpo_gym.collector import INTERRUPTED
+
+    if stopped is None:
+        return 0
+    if stopped.startswith(INTERRUPTED):
+        remark(stopped)
+        return 130
+    complain(stopped)
+    return 1
 
 
 def _train_config(words: list[str]) -> TrainConfig:

@@ -1,0 +1,258 @@
+"""A policy behind an endpoint: requests in flight, their failures, and what they cost."""
+
+import json
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_gym.chat.answer import BadAnswer, ChatAnswer, Usage, read_answer, read_usage
+from grpo_gym.chat.form import Form, is_too_long
+from grpo_gym.chat.lane import ChatRequest
+from grpo_gym.chat.options import ChatOptions
+from grpo_gym.engines.base import EngineStopped, Lost, Speaker
+from grpo_gym.engines.http import HttpClient, ServerError, Unreachable
+from grpo_gym.errors import UsageError
+
+_PATH = "/chat/completions"
+_MODELS_S = 15.0
+_STEP_S = 0.02
+_MOST_BYTES = 16 * 2**20
+_FAILURES_IN_A_ROW = 20
+_SHORTEST_SECRET = 8
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A request in flight, the body that was sent, and the most tokens that it may use."""
+
+    request: ChatRequest
+    body: dict[str, Any]
+    most: int
+
+
+class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
+    """Asks an endpoint that speaks OpenAI's chat API.
+
+    A request that fails for good loses its rollout. The run stops where no request can succeed: a
+    refused key, an unknown model, a server that is gone, a first request that fails, many failures in
+    a row, or a token budget that does not hold one more request at full length.
+
+    Args:
+        url: of the API, such as https://HOST/v1.
+        model: the endpoint's name of it.
+        options: how it is asked.
+
+    Raises:
+        UsageError: The endpoint cannot be reached.
+    """
+
+    def __init__(self, url: str, model: str, options: ChatOptions | None = None) -> None:
+        self._options = options = options or ChatOptions()
+        self._form = Form(model, options.body)
+        self._model = model
+        self._client = HttpClient(
+            url.rstrip("/").removesuffix(_PATH),
+            key_env=options.key_env,
+            timeout_s=options.timeout_s,
+            concurrency=options.concurrency,
+            max_bytes=_MOST_BYTES,
+            tries=options.retries + 1,
+        )
+        key = os.environ.get(options.key_env, "")
+        self._secret = key if len(key) >= _SHORTEST_SECRET else ""
+        self._queue: deque[ChatRequest] = deque()
+        self._flights: dict[Future[Any], _Flight] = {}
+        self._usage = Usage()
+        self._answers = 0
+        self._failures_in_a_row = 0
+        self._stopped: str | None = None
+        try:
+            self.models = self._models()
+        except ServerError:
+            self._client.close()
+            raise
+
+    @property
+    def native_tools(self) -> bool:
+        """Whether tools are called in the API's own way."""
+        return self._options.tools == "native"
+
+    @property
+    def url(self) -> str:
+        """Of the API."""
+        return self._client.url
+
+    @property
+    def answers(self) -> int:
+        """Requests that the endpoint has answered well."""
+        return self._answers
+
+    def submit(self, requests: Sequence[ChatRequest]) -> None:
+        """See `Speaker.submit`."""
+        self._queue.extend(requests)
+        self._send()
+
+    def step(self) -> list[tuple[int, ChatAnswer | Lost]]:
+        """What was answered since the last step; waits a moment when it is nothing yet.
+
+        Raises:
+            EngineStopped: No further request can succeed, or none may be sent.
+        """
+        self._send()
+        wait(self._flights, _STEP_S, FIRST_COMPLETED)
+        done = [future for future in self._flights if future.done()]
+        said = [pair for future in done for pair in self._land(future)]
+        if not said and self._stopped is not None:
+            raise EngineStopped(f"{self._stopped}; {self.cost()}")
+        return said
+
+    @property
+    def busy(self) -> bool:
+        """See `Speaker.busy`."""
+        return bool(self._queue or self._flights)
+
+    def abort(self) -> None:
+        """See `Speaker.abort`."""
+        for future in self._flights:
+            future.cancel()
+        self._flights.clear()
+        self._queue.clear()
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._client.close()
+
+    def cost(self) -> str:
+        """The tokens that were used, in a line."""
+        usage = self._usage
+        left_out = ", ".join(sorted(self._form.left_out))
+        note = f"; the endpoint takes no {left_out}, which was left out" if left_out else ""
+        return (
+            f"{usage.tokens} tokens used ({usage.prompt_tokens} of prompts, "
+            f"{usage.completion_tokens} sampled) in {self._answers} answers{note}"
+        )
+
+    def _send(self) -> None:
+        """Send what may be in flight together."""
+        while (
+            self._queue and self._stopped is None and len(self._flights) < self._options.concurrency
+        ):
+            request = self._queue[0]
+            body = self._form.body(request)
+            # A token has about four letters.
+            most = request.sampling.max_tokens + len(json.dumps(body["messages"])) // 4
+            if not self._fits(most):
+                break
+            self._queue.popleft()
+            self._flights[self._client.start("POST", _PATH, body)] = _Flight(request, body, most)
+
+    def _fits(self, most: int) -> bool:
+        """Whether the budget allows a request; if it never will, the run is stopped."""
+        budget = self._options.token_budget
+        if budget is None:
+            return True
+        reserved = sum(flight.most for flight in self._flights.values())
+        if self._usage.tokens + reserved + most <= budget:
+            return True
+        if not self._flights:
+            self._stopped = (
+                f"the token budget of {budget} is used up: the next request may take {most}"
+            )
+        return False
+
+    def _land(self, future: Future[Any]) -> list[tuple[int, ChatAnswer | Lost]]:
+        """What a request has brought; nothing where it is sent again."""
+        flight = self._flights.pop(future)
+        number = flight.request.id
+        try:
+            answer = self._read(future.result())
+        except CancelledError:
+            return self._lose(number, "a request was cancelled", stop=True)
+        except BadAnswer as error:
+            return self._lose(number, str(error), stop=False)
+        except ServerError as error:
+            return self._refused(flight, error)
+        self._answers += 1
+        self._failures_in_a_row = 0
+        return [(number, answer)]
+
+    def _read(self, body: Any) -> ChatAnswer:
+        usage = read_usage(body)
+        self._usage = Usage(
+            self._usage.prompt_tokens + usage.prompt_tokens,
+            self._usage.completion_tokens + usage.completion_tokens,
+        )
+        return read_answer(body, usage, self._secret)
+
+    def _refused(self, flight: _Flight, error: ServerError) -> list[tuple[int, ChatAnswer | Lost]]:
+        refusal = str(error)
+        if error.status in (400, 413, 422):
+            if self._form.learn(flight.body, refusal):
+                self._queue.appendleft(flight.request)
+                return []
+            if is_too_long(refusal):
+                return [(flight.request.id, Lost(refusal, limit="context"))]
+            if "tools" in flight.body and "tool" in refusal:
+                refusal += "; --engine-arg tools=text leaves tools to the prompt"
+        if error.status in (400, 404) and not self._answers:
+            refusal += self._offer()
+        hopeless = isinstance(error, Unreachable) or error.status in (401, 402, 403, 404)
+        # Where nothing has been answered yet, what was asked is most likely wrong for all.
+        wrong = error.status is not None and error.status < 500 and not self._answers
+        return self._lose(flight.request.id, refusal, stop=hopeless or wrong)
+
+    def _lose(self, number: int, reason: str, stop: bool) -> list[tuple[int, ChatAnswer | Lost]]:
+        self._failures_in_a_row += 1
+        if stop or self._failures_in_a_row >= _FAILURES_IN_A_ROW:
+            self._stopped = self._stopped or reason
+            return []
+        return [(number, Lost(reason))]
+
+    def _models(self) -> tuple[str, ...]:
+        """Names of the models, where the endpoint lists them.
+
+        Raises:
+            Unreachable: There is no endpoint.
+        """
+        client = HttpClient(self.url, key_env=self._options.key_env, tries=2, timeout_s=_MODELS_S)
+        try:
+            found = client.request("GET", "/models")
+        except Unreachable:
+            raise
+        except ServerError:  # not every endpoint has a list
+            return ()
+        finally:
+            client.close()
+        rows = found.get("data") if isinstance(found, dict) else None
+        names = (
+            [row.get("id") for row in rows if isinstance(row, dict)]
+            if isinstance(rows, list)
+            else []
+        )
+        return tuple(name for name in names if isinstance(name, str) and name.isprintable())
+
+    def _offer(self) -> str:
+        return offer(self._model, self.models)
+
+
+def offer(model: str, models: Sequence[str]) -> str:
+    """A clause that names models of an endpoint, if the one asked for is none of them."""
+    if model in models or not models:
+        return ""
+    more = f" and {len(models) - 10} more" if len(models) > 10 else ""
+    return f"; it offers the models {', '.join(name[:80] for name in models[:10])}{more}"
+
+
+def require_model(engine: ChatEngine, model: str, default: str) -> None:
+    """Refuse the default model, which is none of an endpoint's.
+
+    Raises:
+        UsageError: No model was named.
+    """
+    if model == default and model not in engine.models:
+        raise UsageError(
+            f"{engine.url}: --model must name a model of the endpoint{offer(model, engine.models)}"
+        )

@@ -46,17 +46,19 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     ),
     "patience_s": st.floats(0, allow_infinity=True, allow_nan=False),
     "resume": st.just(False),
+    "lora_targets": st.sampled_from((("all-linear",), ("q_proj", "v_proj"))),
+    "lora_rank": st.just(0),  # an adapter to go on from brings its own
 }
-SPECIAL["engine"] = st.sampled_from(("hf", "vllm", "http://127.0.0.1:8000", "https://host/v1"))
+ENGINES = ("hf", "vllm", "http://127.0.0.1:8000")
 SPECIAL["agent_arg"] = SPECIAL["engine_arg"] = SPECIAL["env_arg"]
 
 
 def options(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Configs with every field drawn at random."""
     hints = get_type_hints(kind)
-    return st.builds(
-        kind, **{f.name: SPECIAL.get(f.name, _any(hints[f.name])) for f in fields(kind)}
-    )
+    engines = ENGINES if kind is TrainConfig else (*ENGINES, "https://host/v1")
+    drawn = {f.name: SPECIAL.get(f.name, _any(hints[f.name])) for f in fields(kind)}
+    return st.builds(kind, **drawn | {"engine": st.sampled_from(engines)})
 
 
 def _any(hint: Any) -> st.SearchStrategy[Any]:
@@ -107,9 +109,12 @@ def test_flags_say_every_field(kind: Any, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_flags_go_over_the_file(kind: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
-    file.write_text('seed = 3\nmax_tokens = 5\n[env_arg]\nlevel = 1\nsplit = "train"\n')
+    file.write_text(
+        'seed = 3\nmax_tokens = 5\nengine_arg = ["a=1", "b=2"]\n[env_arg]\nlevel = 1\nsplit = "train"\n'
+    )
     words = ["--seed", "4", "--config", str(file), "--env-arg", "level=2", "--env-arg", "x=y"]
-    config = parse_config(kind, words, "test")
+    config = parse_config(kind, [*words, "--engine-arg", "b=3"], "test")
+    assert config.engine_arg == ("a=1", "b=3")
     assert (config.seed, config.max_tokens) == (4, 5)
     assert parse_arguments(config.env_arg, "x") == {"level": 2, "split": "train", "x": "y"}
 

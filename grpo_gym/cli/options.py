@@ -113,7 +113,7 @@ def _merged(base: TrainConfig | EvalConfig | RolloutConfig, config: Any) -> dict
         name: merge_arguments(
             getattr(base, name), getattr(config, name)[len(getattr(base, name)) :]
         )
-        for name in ("env_arg", "agent_arg")
+        for name in ("env_arg", "agent_arg", "engine_arg")
         if hasattr(config, name)
     }
 

@@ -1,0 +1,463 @@
+"""The client of a vLLM server, against a stand-in: what it asks for, and what it does not believe."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from grpo_gym.engines import http
+from grpo_gym.engines.base import Request, Sampling
+from grpo_gym.engines.http import ServerError
+from grpo_gym.engines.vllm_server import VLLMServerEngine
+from grpo_gym.errors import UsageError
+from tests.fake_vllm import GENERATE, TOKEN, FakeVLLM
+from tests.loopback import Asked, Reply, serving
+from tests.models import VOCABULARY, tiny_model
+
+KEY = "sk-not-to-be-seen"
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return tiny_model()
+
+
+@pytest.fixture
+def server(model: PreTrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeVLLM:
+    monkeypatch.setattr(http, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    return FakeVLLM(model, tmp_path)
+
+
+@pytest.fixture
+def connect(server: FakeVLLM, model: PreTrainedModel) -> Iterator[Callable[..., VLLMServerEngine]]:
+    engines: list[VLLMServerEngine] = []
+    with serving(server) as url:
+
+        def connect(**options: Any) -> VLLMServerEngine:
+            engines.append(VLLMServerEngine(url, model.config, **options))
+            return engines[-1]
+
+        yield connect
+        for engine in engines:
+            engine.close()
+
+
+@pytest.fixture
+def engine(
+    connect: Callable[..., VLLMServerEngine], model: PreTrainedModel, server: FakeVLLM
+) -> VLLMServerEngine:
+    engine = connect(timeout_s=5)
+    engine.load(model.state_dict(), 0)
+    server.calls.clear()
+    return engine
+
+
+def test_a_request_says_all_that_decides_a_completion(
+    engine: VLLMServerEngine, server: FakeVLLM
+) -> None:
+    sampling = Sampling(
+        temperature=0.7, top_p=0.9, top_k=8, min_p=0.1, max_tokens=9, stop=("x",), top_logprobs=3
+    )
+    (done,) = engine.generate([[1, 2]], sampling, [2**64 - 1])
+    assert server.bodies[0]["token_ids"] == [1, 2]
+    assert server.bodies[0]["sampling_params"] == {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 8,
+        "min_p": 0.1,
+        "max_tokens": 9,
+        "stop": ["x"],
+        "stop_token_ids": [],
+        "seed": 2**63 - 1,
+        "logprobs": 4,
+        "ignore_eos": True,
+        "detokenize": True,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "include_stop_str_in_output": True,
+    }
+    assert done.token_ids.tolist() == [TOKEN] * 9
+    assert done.logprobs.tolist() == [-1.0] * 9
+    assert (done.finish_reason, done.version) == ("length", 0)
+    assert done.top_ids is not None
+    assert done.top_logprobs is not None
+    assert done.top_ids[0].tolist() == [TOKEN, 0, 1]
+    assert done.top_logprobs[0].tolist() == [-1.0, -2.0, -2.0]
+    (cut,) = engine.generate([[1]], Sampling(stop_token_ids=(TOKEN,)), [0])
+    assert (cut.finish_reason, cut.token_ids.tolist(), cut.top_ids) == ("stop", [TOKEN], None)
+    (full,) = engine.generate([[1] * 60], Sampling(max_tokens=9), [0])
+    assert len(full.token_ids) == 4, "the context holds no more"
+    assert all(headers["Authorization"] == f"Bearer {KEY}" for headers in server.headers)
+
+
+def test_weights_are_taken_while_the_server_pauses(
+    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    state = {
+        name: value + 1 for name, value in model.state_dict().items() if name != "lm_head.weight"
+    }
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    engine.load(state, 7)
+    assert server.calls == [
+        "/pause?mode=wait",
+        "/update_weight_version",
+        "grpo_gym_load",
+        "/reset_prefix_cache",
+        "/resume",
+    ]
+    assert server.loaded.keys() == state.keys() - {"lm_head.weight"}, "tied weights travel once"
+    for name, value in server.loaded.items():
+        assert torch.equal(value, state[name])
+    assert list(server.folder.iterdir()) == [], "the file is gone"
+    (done,) = engine.generate([[1]], Sampling(max_tokens=2), [0])
+    assert done.version == 7
+    engine.load(state, 7)
+    assert engine.generate([[1]], Sampling(max_tokens=2), [0])[0].version == 7
+
+
+def test_scores_are_asked_for_at_a_temperature_and_the_scale_is_put_back(
+    engine: VLLMServerEngine, server: FakeVLLM
+) -> None:
+    first, second, third = engine.score([[1, 2, 3], [4], [7, 0]], 0.5)
+    assert first.tolist() == [-3.0, -2.0]
+    assert second.tolist() == []
+    assert third.tolist() == [-2.0]
+    assert server.calls == [
+        "grpo_gym_scale_logits",
+        GENERATE,
+        GENERATE,
+        "grpo_gym_scale_logits",
+    ]
+    server.calls.clear()
+    server.change = lambda answer: {}
+    with pytest.raises(ServerError):
+        engine.score([[1, 2, 3]], 0.5)
+    assert server.calls[-1] == "grpo_gym_scale_logits"
+    server.calls.clear()
+    engine.score([[3]], 0)
+    assert server.calls == []
+
+
+def test_lanes_go_on_individually(engine: VLLMServerEngine, server: FakeVLLM) -> None:
+    """The first waits until the others, that join later, are done."""
+    late = [2]
+
+    def slow(answer: Any) -> Any:
+        if len(answer["choices"][0]["token_ids"]) == 1:
+            until = time.monotonic() + 5
+            while late[0] and time.monotonic() < until:
+                time.sleep(0.005)
+        return answer
+
+    server.change = slow
+    engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
+    order = []
+    for name in (1, 2):
+        engine.submit([Request(name, (1,), Sampling(max_tokens=2), 0)])
+        while len(order) < name:
+            order += [name for name, _ in engine.step()]
+        late[0] -= 1
+    while engine.busy:
+        order += [name for name, _ in engine.step()]
+    assert order == [1, 2, 0]
+
+
+def test_requests_are_in_flight_at_once_up_to_max_lanes(
+    connect: Callable[..., VLLMServerEngine], server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    running: list[int] = []
+    most = []
+
+    def counted(answer: Any) -> Any:
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.1)
+        running.pop()
+        return answer
+
+    engine = connect(max_lanes=3)
+    engine.load(model.state_dict(), 0)
+    server.change = counted
+    engine.generate([[1]] * 9, Sampling(max_tokens=2), range(9))
+    assert max(most) == 3
+
+
+def test_what_is_in_flight_can_be_dropped_and_must_be_before_weights_change(
+    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    server.change = lambda answer: time.sleep(0.3) or answer
+    engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
+    with pytest.raises(UsageError, match="id 0 is in flight"):
+        engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
+    for work in (lambda: engine.load(model.state_dict(), 1), lambda: engine.score([[1, 2]])):
+        with pytest.raises(UsageError, match="1 requests are in flight"):
+            work()
+    engine.abort()
+    assert not engine.busy
+    assert engine.step() == []
+    engine.load(model.state_dict(), 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sampling", "message"),
+    [
+        ([], Sampling(), "empty prompt"),
+        ([3] * 64, Sampling(), "leaves no room"),
+        ([VOCABULARY], Sampling(), "vocabulary"),
+        ([-1], Sampling(), "vocabulary"),
+        ([3], Sampling(temperature=0.001), "at least 0.01"),
+        ([3], Sampling(top_p=0), "top_p"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused_and_nothing_is_in_flight(
+    engine: VLLMServerEngine, prompt: list[int], sampling: Sampling, message: str
+) -> None:
+    good = Request(0, (1, 2, 3), Sampling(max_tokens=3), 0)
+    with pytest.raises(UsageError, match=message):
+        engine.submit([good, Request(1, tuple(prompt), sampling, 0)])
+    assert not engine.busy
+
+
+def choice(**changes: Any) -> Callable[[Any], Any]:
+    """An answer with another field of its choice."""
+    return lambda answer: {"choices": [answer["choices"][0] | changes]}
+
+
+def entry(**changes: Any) -> Callable[[Any], Any]:
+    """An answer with another field of its first token's log-prob."""
+
+    def change(answer: Any) -> Any:
+        answer["choices"][0]["logprobs"]["content"][0] |= changes
+        return answer
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: None,
+        lambda answer: [],
+        lambda answer: "choices",
+        lambda answer: {},
+        lambda answer: {"choices": {}},
+        lambda answer: {"choices": []},
+        lambda answer: {"choices": ["x"]},
+        lambda answer: {"choices": answer["choices"] * 2},
+        choice(token_ids=None),
+        choice(token_ids=[]),
+        choice(token_ids=[TOKEN] * 2),
+        choice(token_ids=[TOKEN] * 4),
+        choice(token_ids=[TOKEN, TOKEN, VOCABULARY]),
+        choice(token_ids=[TOKEN, TOKEN, -1]),
+        choice(token_ids=[TOKEN, TOKEN, True]),
+        choice(token_ids=[TOKEN, TOKEN, 5.0]),
+        choice(token_ids=[TOKEN, TOKEN, [5]]),
+        choice(finish_reason="stop"),
+        choice(finish_reason="abort"),
+        choice(finish_reason=None),
+        choice(finish_reason={}),
+        choice(logprobs=None),
+        choice(logprobs=[]),
+        choice(logprobs={"content": None}),
+        choice(logprobs={"content": [None] * 3}),
+        choice(logprobs={"content": []}),
+        choice(weight_versions=None),
+        choice(weight_versions=[]),
+        choice(weight_versions=["x"]),
+        entry(logprob=None),
+        entry(logprob="-1"),
+        entry(logprob=0.5),
+        entry(logprob=-9999.0),
+        entry(logprob=-(10**400)),
+        entry(logprob=True),
+        entry(token_id=6),
+        entry(top_logprobs=None),
+        entry(top_logprobs=[{"token_id": TOKEN, "logprob": -1.0}]),
+        entry(top_logprobs=[{"token_id": TOKEN, "logprob": None}] * 3),
+        entry(top_logprobs=[{"token_id": {}, "logprob": -1.0}] * 3),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_refused_in_one_line(
+    engine: VLLMServerEngine, server: FakeVLLM, change: Callable[[Any], Any]
+) -> None:
+    server.change = change
+    with pytest.raises(ServerError) as raised:
+        engine.generate([[1, 2]], Sampling(max_tokens=3, top_logprobs=2), [0])
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 600
+    assert not engine.busy
+    server.change = lambda answer: answer
+    engine.generate([[1, 2]], Sampling(max_tokens=3), [0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: answer | {"prompt_logprobs": None},
+        lambda answer: answer | {"prompt_logprobs": []},
+        lambda answer: answer | {"prompt_logprobs": [None] * 3},
+        lambda answer: answer | {"prompt_logprobs": [None, {"2": 1}, {"3": 1}]},
+        lambda answer: answer | {"prompt_logprobs": [None, {"9": {"logprob": -1}}] * 2},
+        entry(top_logprobs=[]),
+        choice(logprobs=None),
+    ],
+)
+def test_scores_that_make_no_sense_are_refused(
+    engine: VLLMServerEngine, server: FakeVLLM, change: Callable[[Any], Any]
+) -> None:
+    server.change = change
+    with pytest.raises(ServerError, match="makes no sense"):
+        engine.score([[1, 2, 3, 4]])
+
+
+def test_other_weights_than_those_loaded_last_are_found_out(
+    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    ours, server.weights = server.weights, "default"  # as after a restart
+    with pytest.raises(ServerError, match=r"'default'.* instead of"):
+        engine.generate([[1]], Sampling(max_tokens=2), [0])
+    server.weights = ours
+    server.change = choice(
+        weight_versions=[
+            {"version": ours, "start": 0, "end": 1},
+            {"version": "another", "start": 1, "end": 2},
+        ]
+    )
+    with pytest.raises(ServerError, match="somebody else loads weights"):
+        engine.generate([[1]], Sampling(max_tokens=2), [0])
+
+
+def test_nothing_is_sampled_with_weights_that_were_never_loaded(
+    connect: Callable[..., VLLMServerEngine], server: FakeVLLM
+) -> None:
+    engine = connect()
+    with pytest.raises(ServerError, match="'default'"):
+        engine.generate([[1]], Sampling(max_tokens=2), [0])
+
+
+@pytest.mark.parametrize(
+    ("call", "reply", "message"),
+    [
+        ("grpo_gym_load", Reply({"error": "oom"}, 500), "answers 500: oom"),
+        ("grpo_gym_load", Reply({"results": [{"error": "finds no file"}]}), "both see"),
+        ("grpo_gym_load", Reply({"results": []}), "no results"),
+        ("grpo_gym_load", Reply([]), "no results"),
+        ("/reset_prefix_cache", Reply({"success": False}), "kept a cache"),
+        ("/pause?mode=wait", Reply({"error": "no"}, 400), "answers 400"),
+        ("/resume", Reply({"error": "no"}, 500), "answers 500"),
+        ("/update_weight_version", None, "broke off"),
+    ],
+)
+def test_a_load_that_fails_says_why_and_lets_the_server_go_on(
+    engine: VLLMServerEngine,
+    server: FakeVLLM,
+    model: PreTrainedModel,
+    call: str,
+    reply: Reply | None,
+    message: str,
+) -> None:
+    server.instead = {call: reply}
+    with pytest.raises(ServerError, match=message):
+        engine.load(model.state_dict(), 1)
+    assert server.calls[-1] == "/resume"
+    assert engine.version == 0
+    assert list(server.folder.iterdir()) == []
+
+
+def test_weights_that_do_not_fit_or_cannot_be_written_are_never_sent(
+    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    with pytest.raises(UsageError, match=r"lack model\.norm\.weight"):
+        engine.load({k: v for k, v in model.state_dict().items() if k != "model.norm.weight"}, 1)
+    server.folder.rmdir()
+    with pytest.raises(UsageError, match=r"not on this machine.*GRPO_GYM_WEIGHTS_DIR"):
+        engine.load(model.state_dict(), 1)
+    server.folder.write_text("")
+    with pytest.raises(UsageError, match="not on this machine"):
+        engine.load(model.state_dict(), 1)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (Reply({"detail": "Not Found"}, 404), "no vLLM server that takes weights; start it by"),
+        (Reply({"error": "'X' has no attribute"}, 500), "without our worker extension"),
+        (Reply({"error": "dead"}, 500), "answers 500: dead"),
+        (Reply({"error": "Unauthorized"}, 401), "refuses the key in VLLM_API_KEY"),
+        (Reply(b"<html>"), "something else than JSON"),
+        (Reply({"results": "x"}), "no results"),
+        (Reply({"results": [3]}), "another version of grpo-gym"),
+        (None, "broke off"),
+    ],
+)
+def test_a_server_that_is_none_of_ours_is_refused(
+    connect: Callable[..., VLLMServerEngine],
+    server: FakeVLLM,
+    reply: Reply | None,
+    message: str,
+) -> None:
+    server.instead = {"grpo_gym_describe": reply}
+    with pytest.raises(ServerError, match=message) as raised:
+        connect()
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"protocol": 99}, "another version of grpo-gym"),
+        ({"logprobs_mode": "raw_logprobs"}, "reports raw_logprobs"),
+        ({"dtype": "bfloat16"}, "weights are bfloat16, .* needs float32"),
+        ({"model": {"vocab_size": 7}}, "model_type None, the policy qwen2"),
+        ({"model": 3}, "describes itself badly"),
+        ({"context_length": "x"}, "describes itself badly"),
+        ({"context_length": 0}, "describes itself badly"),
+        ({"vocabulary": None}, "describes itself badly"),
+    ],
+)
+def test_a_server_that_does_not_fit_the_policy_is_refused(
+    connect: Callable[..., VLLMServerEngine],
+    server: FakeVLLM,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    server.said |= changes
+    with pytest.raises(UsageError, match=message):
+        connect(dtype="float32")
+
+
+def test_a_server_that_falls_silent_or_dies_stops_the_run(
+    model: PreTrainedModel, server: FakeVLLM
+) -> None:
+    def answer(asked: Asked) -> Reply | None:
+        if asked.path == GENERATE:
+            time.sleep(1)
+        return server(asked)
+
+    with serving(answer) as url:
+        engine = VLLMServerEngine(url, model.config, timeout_s=0.3)
+        engine.load(model.state_dict(), 0)
+        started = time.monotonic()
+        with pytest.raises(ServerError, match=r"no answer in 0\.3 s"):
+            engine.generate([[1]] * 3, Sampling(max_tokens=2), range(3))
+        assert time.monotonic() - started < 1
+        assert not engine.busy
+        engine.submit([Request(0, (1,), Sampling(max_tokens=2), 0)])
+    with pytest.raises(ServerError, match=r"no answer|cannot be reached|broke off"):
+        finish(engine)
+    with pytest.raises(ServerError):
+        engine.load(model.state_dict(), 1)
+    engine.close()
+    engine.close()
+
+
+def finish(engine: VLLMServerEngine) -> None:
+    while engine.busy:
+        engine.step()

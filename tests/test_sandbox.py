@@ -355,6 +355,21 @@ def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) 
         Warm("landlock").exchange([request("print(1)")], 3.0)
 
 
+def test_the_size_of_a_folder_is_known_in_time_whatever_its_shape(tmp_path: Path) -> None:
+    for name in ("a", "a/b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a/b/file").write_bytes(b"x" * 50_000)
+    used = scratch.bytes_used(tmp_path, 1 << 20)
+    assert 53_000 <= used <= 80_000
+    assert scratch.bytes_used(tmp_path, 10_000) > 10_000
+
+    deep = tmp_path / "/".join("d" * (scratch.DEEPEST - 1))
+    deep.mkdir(parents=True)
+    assert scratch.bytes_used(tmp_path, 1 << 30) <= 1 << 30
+    (deep / "d/d").mkdir(parents=True)
+    assert scratch.bytes_used(tmp_path, 1 << 30) > 1 << 30
+
+
 def test_a_folder_of_any_shape_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -19,7 +19,7 @@ from grpo_gym.sandbox.inside import scratch, wire
 
 BOOT = "import sys; sys.path.insert(0, {home!r}); from inside.serve import main; del sys.path[0]; main()"
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
-GRACE_S = 10.0
+GRACE_S = 30.0
 """Seconds over the program's own deadline after which a server that does not answer is given up."""
 
 

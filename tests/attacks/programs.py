@@ -111,7 +111,7 @@ ATTACKS = [
     Attack(
         "deep folders",
         "import os\nwhile True:\n    os.mkdir('d'); os.chdir('d')",
-        status("disk", "timeout"),
+        status("disk"),
     ),
     Attack("huge integer", "print(len(bin(9 ** (9 ** 9))))", status("timeout", "memory"), SHORT),
     Attack(

@@ -8,6 +8,10 @@ from pathlib import Path
 from . import wire
 
 
+DEEPEST = 100
+"""Folders in one another, beyond which the program's folder counts as full."""
+
+
 def new_name() -> str:
     """A name that nobody can guess."""
     return os.urandom(8).hex()
@@ -27,15 +31,22 @@ def make(folder: Path, files: dict[str, str], uid: int) -> None:
 
 
 def bytes_used(folder: Path, enough: int) -> int:
-    """Bytes on the disk below `folder`; stops counting at `enough`. Every entry counts 1 KiB at least."""
-    total, pending = 0, [str(folder)]
+    """Bytes on the disk below `folder`; stops counting at `enough`.
+
+    Every entry counts 1 KiB at least, and a folder below `DEEPEST` others more than enough, since the
+    kernel takes the longer for a path the deeper it goes.
+    """
+    total, pending = 0, [(str(folder), 0)]
     while pending and total <= enough:
+        path, depth = pending.pop()
+        if depth > DEEPEST:
+            return enough + 1
         try:
-            with os.scandir(pending.pop()) as entries:
+            with os.scandir(path) as entries:
                 for entry in entries:
                     total += max(1024, entry.stat(follow_symlinks=False).st_blocks * 512)
                     if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
+                        pending.append((entry.path, depth + 1))
                     if total > enough:
                         break
         except OSError:

@@ -130,10 +130,10 @@ def watch(run: Run, children: list[Child], source: int, folder: Path) -> None:
             run.ended = "timeout"
             return
         if now >= check:
-            check = now + DISK_CHECK_S
             if scratch.bytes_used(folder, disk) > disk:
                 run.ended = "disk"
                 return
+            check = time.monotonic() + DISK_CHECK_S
         for fd, event in poll.poll(1000 * (min(deadline, check) - now) + 1):
             if fd == source:
                 if event & (select.POLLRDHUP | select.POLLHUP | select.POLLERR):

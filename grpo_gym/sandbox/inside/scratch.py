@@ -7,7 +7,6 @@ from pathlib import Path
 
 from . import wire
 
-
 DEEPEST = 100
 """Folders in one another, beyond which the program's folder counts as full."""
 

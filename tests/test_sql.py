@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_envs.tools.sql import SQLEnv
 from grpo_envs.tools.sql_answers import is_right, write_answer
-from grpo_envs.tools.sql_database import Database, Row
+from grpo_envs.tools.sql_database import Row, in_memory
 from grpo_envs.tools.sql_questions import LEVELS
 from grpo_envs.tools.sql_schemas import WORLDS, World
 from grpo_gym.errors import UsageError
@@ -119,7 +119,7 @@ def test_solutions_win_and_mistakes_lose(level: int) -> None:
 @pytest.mark.parametrize("kind", [kind for level in LEVELS for kind in level])
 def test_every_kind_of_question_can_be_asked_of_every_world(kind: Any) -> None:
     for world in WORLDS:
-        database = Database(world.schema, world.rows(5))
+        database = in_memory(world.schema, world.rows(5))
         rng = np.random.default_rng(1)
         for _ in range(5):
             question = kind(world, rng)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_envs.tools.sql_database import Database
+from grpo_envs.tools.sql_database import Database, in_memory
 from grpo_envs.tools.sql_schemas import WORLDS
 
 SHOP = WORLDS[0]
@@ -19,7 +19,7 @@ SHOP = WORLDS[0]
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    found = Database(SHOP.schema, SHOP.rows(3))
+    found = in_memory(SHOP.schema, SHOP.rows(3))
     yield found
     found.close()
 
@@ -107,10 +107,10 @@ def test_endless_work_is_stopped(database: Database, sql: str) -> None:
 @pytest.mark.parametrize(("max_ops", "max_seconds"), [(1000, 60.0), (10**9, 0.0)])
 def test_work_is_limited_by_instructions_and_by_the_clock(max_ops: int, max_seconds: float) -> None:
     sql = "SELECT COUNT(*) FROM orders, orders"
-    bounded = Database(SHOP.schema, SHOP.rows(3), max_ops=max_ops, max_seconds=max_seconds)
+    bounded = in_memory(SHOP.schema, SHOP.rows(3), max_ops=max_ops, max_seconds=max_seconds)
     with pytest.raises(ValueError, match="too much work"):
         bounded.query(sql, 1)
-    assert Database(SHOP.schema, SHOP.rows(3)).query(sql, 1).rows > ((3600,),)
+    assert in_memory(SHOP.schema, SHOP.rows(3)).query(sql, 1).rows > ((3600,),)
 
 
 def test_large_values_are_refused(database: Database) -> None:
@@ -130,7 +130,7 @@ def test_any_bytes_come_back_as_text(database: Database) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=80))
 def test_any_text_is_answered_or_turned_down(text: str) -> None:
-    database = Database(SHOP.schema, SHOP.rows(3))
+    database = in_memory(SHOP.schema, SHOP.rows(3))
     with contextlib.suppress(ValueError):
         database.query(text, 3)
     assert database.query("SELECT 1", 1).rows == ((1,),)
@@ -153,7 +153,7 @@ def test_a_database_serves_several_threads(database: Database) -> None:
 
 
 def test_memory_is_given_back_with_the_object() -> None:
-    database = Database(SHOP.schema, SHOP.rows(3))
+    database = in_memory(SHOP.schema, SHOP.rows(3))
     connection = database._connection
     del database
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

@@ -1,12 +1,14 @@
-"""A small SQLite database in memory on which anybody's query may be run: read-only, and bounded."""
+"""A SQLite database on which anybody's query may be run: read-only, and bounded."""
 
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
@@ -22,8 +24,8 @@ glob group_concat ifnull iif instr lag last_value lead length like likelihood li
 max min mod nth_value ntile nullif percent_rank pow power rank replace round row_number rtrim
 sign sqrt string_agg substr substring sum total trim typeof unicode unlikely upper
 """
-_FUNCTIONS = frozenset(_NAMES.split())
-_LIMITS = {
+FUNCTIONS = frozenset(_NAMES.split())
+LIMITS: Mapping[int, int] = {
     sqlite3.SQLITE_LIMIT_LENGTH: 2_000,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 64,
@@ -36,6 +38,10 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
 }
 _OPS_BETWEEN_CHECKS = 100
+_TABLES = """
+SELECT sql FROM sqlite_master
+WHERE type IN ('table', 'view') AND sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Result:
 
 
 class Database:
-    """Tables in memory that can be read, but not changed.
+    """Tables that can be read, but not changed.
 
     A query may do nothing but select: SQLite's authorizer turns down every other action (writes,
     ATTACH, PRAGMA, transactions) and every function that is not on a short list, so nothing
@@ -66,30 +72,41 @@ class Database:
     May be used from any thread; queries wait for each other.
 
     Args:
-        schema: one CREATE TABLE statement a table.
-        rows: the rows of each table, by its name.
+        connection: made with `check_same_thread=False`; it belongs to this object from now on.
+        functions: what a query may call.
+        limits: SQLite's own limits, by their number.
         max_ops: most instructions of one query.
         max_seconds: most seconds of one query.
+
+    Attributes:
+        schema: the CREATE statements of its tables and views.
+
+    Raises:
+        sqlite3.Error: It is no database, or its schema cannot be read.
     """
 
     def __init__(
         self,
-        schema: Sequence[str],
-        rows: Iterable[tuple[str, Sequence[Row]]],
+        connection: sqlite3.Connection,
         *,
+        functions: frozenset[str] = FUNCTIONS,
+        limits: Mapping[int, int] = LIMITS,
         max_ops: int = 3_000_000,
         max_seconds: float = 2.0,
     ) -> None:
         self._lock = threading.Lock()
         self._work = _Work(max_ops, max_seconds)
-        self._connection = _filled(schema, rows)
-        self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        self._connection.execute("PRAGMA query_only = ON")
-        for limit, value in _LIMITS.items():
-            self._connection.setlimit(limit, value)
-        self._connection.set_authorizer(_authorize)
-        self._connection.set_progress_handler(self._work.is_too_much, _OPS_BETWEEN_CHECKS)
-        self._close = weakref.finalize(self, self._connection.close)
+        self._connection = connection
+        self._close = weakref.finalize(self, connection.close)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.set_progress_handler(self._work.is_too_much, _OPS_BETWEEN_CHECKS)
+        # SQLite reads the schema now, before queries become short.
+        self.schema = tuple(sql for (sql,) in connection.execute(_TABLES))
+        for limit, value in limits.items():
+            connection.setlimit(limit, value)
+        connection.set_authorizer(partial(_authorize, functions))
 
     def query(self, sql: str, max_rows: int) -> Result:
         """Run one SELECT statement.
@@ -138,7 +155,16 @@ class _Work:
         return self._ops_left < 0 or time.monotonic() > self._deadline
 
 
-def _filled(schema: Sequence[str], rows: Iterable[tuple[str, Sequence[Row]]]) -> sqlite3.Connection:
+def in_memory(
+    schema: Sequence[str], rows: Iterable[tuple[str, Sequence[Row]]], **bounds: Any
+) -> Database:
+    """A database that is made on the spot.
+
+    Args:
+        schema: one CREATE TABLE statement a table.
+        rows: the rows of each table, by its name.
+        **bounds: as in `Database`.
+    """
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("BEGIN")
     for statement in schema:
@@ -147,14 +173,19 @@ def _filled(schema: Sequence[str], rows: Iterable[tuple[str, Sequence[Row]]]) ->
         marks = ", ".join("?" * len(values[0]))
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
     connection.execute("COMMIT")
-    return connection
+    return Database(connection, **bounds)
 
 
 def _authorize(
-    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    functions: frozenset[str],
+    action: int,
+    first: str | None,
+    second: str | None,
+    database: str | None,
+    trigger: str | None,
 ) -> int:
     if action == sqlite3.SQLITE_FUNCTION:
-        return sqlite3.SQLITE_OK if second in _FUNCTIONS else sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK if second in functions else sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in _ACTIONS else sqlite3.SQLITE_DENY
 
 

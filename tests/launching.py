@@ -1,0 +1,42 @@
+"""Several processes as a launcher starts them, on the CPU."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.commands import environment
+
+
+def launch(ranks: int, *words: str, cwd: Path, **variables: str) -> "list[subprocess.Popen[str]]":
+    """`python WORDS` as the ranks of one run; with one rank, as no launcher would start it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(ranks):
+        env = environment() | variables
+        if ranks > 1:
+            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *words],
+                cwd=cwd,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def finish(processes: "list[subprocess.Popen[str]]", timeout_s: float = 110) -> list[list[str]]:
+    """Exit status, stdout and stderr of each; none is left running."""
+    try:
+        ends = [process.communicate(timeout=timeout_s) for process in processes]
+        return [[str(p.returncode), *end] for p, end in zip(processes, ends, strict=True)]
+    finally:
+        for process in processes:
+            process.kill()

@@ -90,7 +90,7 @@ def rollout_record(rollout: Rollout) -> dict[str, Any]:
     for turn in rollout.turns:
         messages.append({"role": "assistant", "content": turn.action})
         messages += [dict(message) for message in turn.observation]
-    return {
+    record = {
         "task_id": rollout.task_id,
         "messages": messages,
         "reward": rollout.reward,
@@ -103,6 +103,9 @@ def rollout_record(rollout: Rollout) -> dict[str, Any]:
         "token_ids": rollout.token_ids.tolist(),
         "mask": rollout.mask.astype(int).tolist(),
     }
+    if rollout.counted_tokens is not None:
+        record["counted_tokens"] = rollout.counted_tokens
+    return record
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:

@@ -1,14 +1,9 @@
 """What a sandbox promises to whoever calls it."""
 
-import contextlib
-import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,16 +11,10 @@ from typing import Any
 import pytest
 
 from grpo_gym.errors import UsageError
-from grpo_gym.sandbox import SAFE, Limits, SandboxError, backends, probe, run, server
+from grpo_gym.sandbox import SAFE, Limits, SandboxError, backends, probe, run
 from grpo_gym.sandbox.inside import landlock, scratch, seccomp
 from grpo_gym.sandbox.server import Warm
-
-QUICK = Limits(wall_s=3.0, memory_mb=256)
-BACKENDS = [
-    pytest.param(name, marks=pytest.mark.skipif(probe(name) is not None, reason=f"no {name} here"))
-    for name in SAFE
-]
-landlock_here = pytest.mark.skipif(probe("landlock") is not None, reason="no Landlock here")
+from tests.sandboxes import BACKENDS, QUICK, landlock_here, own_or_orphaned
 
 
 @pytest.mark.skipif(
@@ -102,49 +91,21 @@ while True:
 """
 
 
-def served(pid: int) -> bool:
-    """Whether a process is a server of the sandbox, or was forked by one."""
-    try:
-        return b"inside.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def processes() -> set[int]:
-    """Processes of our sandboxes, orphans among them; tests beside this one have their own."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and served(int(entry.name)):
-            top = parent(int(entry.name))
-            while served(top):
-                top = parent(top)
-            if top in (os.getpid(), 1):
-                found.add(int(entry.name))
-    return found
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("source", "status"), [(DAEMON, "ok"), (BOMB, "timeout")])
 def test_no_process_outlives_its_run(source: str, status: str, backend: str) -> None:
     run("print()", backend=backend, limits=QUICK)
     time.sleep(0.3)
-    before = processes()
+    before = own_or_orphaned()
     limits = Limits(wall_s=1.0, cpu_s=2, memory_mb=256, processes=8)
 
     result = run(source, limits=limits, backend=backend)
 
     assert result.status == status, result
-    deadline = time.monotonic() + 5
-    while processes() - before and time.monotonic() < deadline:
+    deadline = time.monotonic() + 20  # orphans of other tests go as well
+    while (left := own_or_orphaned() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not processes() - before
+    assert not left
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -246,115 +207,6 @@ def test_limits_alone_do_not_pass_for_a_sandbox() -> None:
         warm.stop()
 
 
-@pytest.fixture
-def warm() -> Iterator[Warm]:
-    warm = Warm("landlock")
-    yield warm
-    warm.stop()
-
-
-def request(source: str, wall_s: float = 3.0, **limits: Any) -> dict[str, Any]:
-    """The message of a run."""
-    values = {**vars(Limits(wall_s=wall_s, memory_mb=256, **limits)), "tasks_before": 4096}
-    base = {"argv": [], "judged": False, "stdin": "", "files": {}}
-    return {**base, "source": source, "limits": values}
-
-
-@landlock_here
-def test_a_server_that_was_killed_is_started_again(warm: Warm) -> None:
-    assert warm.exchange([request("print(1)")], 3.0)
-    assert warm.process
-    warm.process.kill()
-    warm.process.wait()
-    reply = warm.exchange([request("print(2)")], 3.0)
-
-    assert reply
-    assert reply["stdout"] == "2\n"
-
-
-@landlock_here
-def test_a_run_ends_when_its_server_is_stopped(warm: Warm) -> None:
-    answers: list[Any] = []
-
-    def wait() -> None:
-        answers.append(warm.exchange([request("while True: pass", 20.0)], 20.0))
-
-    thread = threading.Thread(target=wait)
-    before = processes()
-    thread.start()
-    time.sleep(0.7)
-    assert warm.process
-    # The supervisor and the program go too, as the kernel would have it if short of memory.
-    for pid in [warm.process.pid, *(processes() - before - {warm.process.pid})]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    thread.join(5)
-
-    assert answers == [None]
-
-
-@landlock_here
-def test_a_forked_process_gets_a_server_of_its_own() -> None:
-    assert run("print(1)", limits=QUICK).ok
-    code = (
-        "import os\nfrom grpo_gym.sandbox import run\nassert run('print(1)').ok\n"
-        "pid = os.fork()\nif pid == 0:\n    os._exit(0 if run('print(2)').stdout == '2\\n' else 3)\n"
-        "assert os.waitpid(pid, 0)[1] == 0\nassert run('print(3)').ok\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": "."}
-    )
-
-
-@landlock_here
-@pytest.mark.parametrize("abi", [1, 3, 4, 5])
-def test_older_kernels_are_confined_as_well(abi: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = f"from inside import landlock; landlock.abi = lambda: {abi}; from inside.serve"
-    monkeypatch.setattr(server, "BOOT", server.BOOT.replace("from inside.serve", older))
-    warm = Warm("landlock")
-    try:
-        backends.check("landlock", warm)
-        attacks = {
-            "kill": "os.kill(os.getppid(), 9)",
-            "kill all": "os.kill(-1, 9)",
-            "thread kill": "ctypes.CDLL(None).syscall(200, os.getppid(), 9) and 1 / 0",
-            "truncate": "os.truncate(os.__file__, 0)",
-            "fork": "os.fork()",
-        }
-        for name, statement in attacks.items():
-            source = f"import os, ctypes\ntry: {statement}\nexcept Exception: print('denied')"
-            reply = warm.exchange([request(source)], 3.0)
-            assert reply, name
-            assert reply["stdout"] == "denied\n", name
-        reply = warm.exchange([request("import os, signal; os.kill(os.getpid(), 15)")], 3.0)
-        assert reply
-        assert reply["status"] == 15
-        reply = warm.exchange([request("print(1)", processes=2)], 3.0)
-        assert reply
-        assert "6.12" in reply["refused"]
-    finally:
-        warm.stop()
-
-
-@landlock_here
-def test_a_failing_step_of_the_confinement_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = "from inside import seccomp; seccomp.install = lambda code: 1 / 0; from inside.serve"
-    monkeypatch.setattr(server, "BOOT", server.BOOT.replace("from inside.serve", broken))
-    warm = Warm("landlock")
-    try:
-        reply = warm.exchange([request("print(1)")], 3.0)
-        assert reply == {"refused": "ZeroDivisionError: division by zero"}
-    finally:
-        warm.stop()
-
-
-@landlock_here
-def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BOOT", "raise OSError('no such kernel')")
-    with pytest.raises(SandboxError, match="no such kernel"):
-        Warm("landlock").exchange([request("print(1)")], 3.0)
-
-
 def test_the_size_of_a_folder_is_known_in_time_whatever_its_shape(tmp_path: Path) -> None:
     for name in ("a", "a/b", "c"):
         (tmp_path / name).mkdir()
@@ -410,56 +262,6 @@ def test_nothing_is_left_behind_however_the_caller_ends(
     while list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not list(tmp_path.iterdir())
-
-
-CONTAINER = """#!{python}
-import json, os, sys
-arguments = sys.argv[1:]
-with open({log!r}, "w") as log:
-    json.dump(arguments, log)
-volume = next(a for a in arguments if a.startswith("--volume")).split("=", 1)[1].split(":")
-volume = [os.path.dirname(part) for part in volume]
-command = arguments[arguments.index("image:1") + 1 :]
-command = [{python!r}, *(word.replace(volume[1], volume[0]) for word in command[1:])]
-os.execv(command[0], command)
-"""
-
-
-@landlock_here
-def test_a_container_is_started_without_network_or_privileges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "arguments"
-    tool = tmp_path / "tool"
-    tool.write_text(CONTAINER.format(python=server.base_python(), log=str(log)))
-    tool.chmod(0o755)
-    monkeypatch.setenv("GRPO_GYM_CONTAINER", f"{tool} image:1")
-    container = backends.MAKERS["container"](())
-
-    reply = container.exchange([request("print(input())")], 3.0)
-
-    assert reply
-    assert reply.get("status") == 256, reply  # input() at the end of an empty input
-    arguments = json.loads(log.read_text())
-    assert arguments[:3] == ["run", "--rm", "--interactive"]
-    wanted = {"--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534"}
-    assert wanted | {"--security-opt=no-new-privileges", "--pids-limit=256"} <= set(arguments)
-
-
-@pytest.mark.parametrize("value", ["", "docker", "no-such-program image:1"])
-def test_without_a_container_program_there_is_no_container(
-    value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRPO_GYM_CONTAINER", value)
-
-    with pytest.raises(SandboxError, match="GRPO_GYM_CONTAINER"):
-        backends.MAKERS["container"](())
-
-
-@landlock_here
-def test_too_much_to_send_is_a_mistake(warm: Warm) -> None:
-    with pytest.raises(UsageError, match="64 MiB"):
-        warm.exchange([request("x" * (65 << 20))], 3.0)
 
 
 @landlock_here

@@ -83,10 +83,12 @@ class Fresh:
     Args:
         argv: gives its command line, for the path of an empty folder that only this run has. Messages
             go to its stdin, the answer comes from its stdout.
+        own_environment: whether the process gets this one's environment, which it must not hand on.
     """
 
-    def __init__(self, argv: Callable[[str], list[str]]) -> None:
+    def __init__(self, argv: Callable[[str], list[str]], *, own_environment: bool = False) -> None:
         self.argv = argv
+        self.environment = None if own_environment else ENVIRONMENT
 
     def exchange(self, messages: Sequence[Any], wall_s: float) -> dict[str, Any] | None:
         """See `Server`. Raises SandboxError if the process cannot be started."""
@@ -108,7 +110,7 @@ class Fresh:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=ENVIRONMENT,
+                env=self.environment,
                 start_new_session=True,
             )
         except OSError as error:

@@ -114,4 +114,5 @@ def container(paths: Sequence[str]) -> Fresh:
     argv += [f"--volume={home()}/inside:{INSIDE_CONTAINER}/inside:ro"]
     argv += [f"--volume={path}:{path}:ro" for path in paths]
     inner = command("python3", INSIDE_CONTAINER, "once", "/tmp", "namespace", paths)
-    return Fresh(lambda folder: [*argv, image, *inner])
+    # The client finds its engine by HOME, DOCKER_HOST and the like; a container has variables of its own.
+    return Fresh(lambda folder: [*argv, image, *inner], own_environment=True)

@@ -76,12 +76,13 @@ class Learner:
             options.gradient_checkpointing,
             critic=agent.needs.critic,
         )
-        self._reference: Scorer | None = None
-        if agent.needs.reference and (reference is not None or not has_adapter(model)):
-            self._reference = self._frozen(scorer, reference)
         self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts)
         optimiser = adamw(scorer, options)
         self._scorer, self._optimiser = self.accelerator.prepare(scorer, optimiser)
+        # Now all ranks have the weights of the first, and so has a copy of them.
+        self._reference: Scorer | None = None
+        if agent.needs.reference and (reference is not None or not has_adapter(model)):
+            self._reference = self._frozen(scorer, reference)
 
     @property
     def scorer(self) -> Scorer:

@@ -148,6 +148,16 @@ register(
     summary="Answer a question about a SQLite database by querying it.",
 )
 register(
+    "grpo_gym/SQLDataset-v0",
+    "grpo_envs.tools.sql_dataset:SQLDatasetEnv",
+    turns="1-8",
+    tools=("schema", "query"),
+    verifier="rows compared by value",
+    source="any SQLite files, and questions with a query or an answer: Spider, BIRD, your own",
+    licence="yours",
+    summary="Answer a question about a SQLite database of your own by querying it.",
+)
+register(
     "grpo_gym/HumanEval-v0",
     "grpo_envs.code.human_eval:HumanEvalEnv",
     verifier="verifiers.code",

@@ -54,7 +54,7 @@ def write_root(target: Path) -> None:
             tar.add(path.resolve(), str(path).lstrip("/") if loader else f"usr/lib/{path.name}")
         for name in ("tmp", "proc", "dev", "sys", "etc"):
             folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             tar.addfile(folder)
 
 
@@ -68,10 +68,15 @@ def real_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_root(archive)
     subprocess.run([tool, "import", archive, IMAGE], check=True, capture_output=True)
     archive.unlink()
+    trial = [tool, "run", "--rm", "--network=none", IMAGE, "python3", "-c", ""]
+    said = subprocess.run(trial, capture_output=True, text=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPO_GYM_CONTAINER", f"{tool} {IMAGE}")
-        yield tool
+        if said.returncode == 0:
+            yield tool
     subprocess.run([tool, "rmi", "--force", IMAGE], check=True, capture_output=True)
+    if said.returncode:
+        pytest.skip(f"{tool} starts no container here: {said.stderr.strip()}")
 
 
 @pytest.mark.slow

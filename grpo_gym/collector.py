@@ -129,7 +129,8 @@ class BaseCollector(ABC):
             UsageError: No prompt so far fits the model's context, or an environment raised it.
         """
         collection = self._play(tasks, seed, progress)
-        self._check(collection.groups)
+        if collection.stopped is None:
+            self._check(collection.groups)
         return collection
 
     def _play(

@@ -16,6 +16,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import SandboxError, backends
 
 README = Path(__file__).parent.parent / "envs" / "README.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "environments.md"
 
 
 @pytest.mark.skipif(not README.is_file(), reason="a built package has no envs/README.md")
@@ -33,6 +34,13 @@ def test_every_environment_has_a_row_and_a_sample() -> None:
         assert row.source
         assert row.verifier
         assert row.summary.endswith(".")
+
+
+@pytest.mark.skipif(not GUIDE.is_file(), reason="a built package has no docs")
+def test_the_guide_names_every_environment() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    names = [row.id.removeprefix("grpo_gym/").removesuffix("-v0") for row in own_rows()]
+    assert [name for name in names if f"`{name}`" not in guide] == []
 
 
 def test_a_conversation_ends_with_what_it_earned() -> None:

@@ -19,16 +19,14 @@ def expression(rng: np.random.Generator, level: int) -> tuple[str, int]:
         level: 1: a sum of two digits. 2: a sum or difference of digits. 3: a sum or difference of
             two-digit numbers. 4: a sum, difference or product of two-digit numbers. 5: three terms
             with brackets.
-
     """
-    operators = ("+", "+-", "+-", "+-*", "+-*")[level - 1]
     low, high = (0, 10) if level <= 2 else (10, 100)
     # One number at a time: NumPy draws the same ones as in an array, in less time.
-    a, b, c = (
-        int(rng.integers(low, high)),
-        int(rng.integers(low, high)),
-        int(rng.integers(low, high)),
-    )
+    a, b = int(rng.integers(low, high)), int(rng.integers(low, high))
+    if level == 1:
+        return f"{a} + {b}", a + b
+    c = int(rng.integers(low, high))
+    operators = ("+-", "+-", "+-*", "+-*")[level - 2]
     first, second = _one_of(rng, operators), _one_of(rng, operators)
     text, value = f"{a} {first} {b}", _apply(a, first, b)
     if level < 5:
@@ -57,7 +55,7 @@ def near_miss(task: Task, rng: np.random.Generator) -> str:
 
 
 def _one_of(rng: np.random.Generator, options: str) -> str:
-    return options[rng.integers(len(options))] if len(options) > 1 else options
+    return options[rng.integers(len(options))]
 
 
 def _apply(a: int, operator: str, b: int) -> int:

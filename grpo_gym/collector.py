@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ import gymnasium
 from grpo_gym.answers import Start
 from grpo_gym.config import SamplingOptions
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Engine, EngineStopped, Sampling, Speaker
+from grpo_gym.engines.base import Engine, EngineFailure, EngineStopped, Sampling, Speaker
+from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.episode import Episode
 from grpo_gym.errors import UsageError
 from grpo_gym.lane import Lane, Limits
@@ -41,6 +43,7 @@ class CollectorOptions:
             rounded up, so that a small batch survives one failure. Below 1, the loss of every rollout
             is never allowed.
         env_timeout_s: seconds an environment may take for one answer before its rollout is lost.
+        engine_timeout_s: seconds the engine may take for one step before the process is ended.
         patience_s: seconds that generation waits for an environment that has just been asked, unless its
             last answer took longer. Fast environments then always rejoin at the same point, which keeps
             runs reproducible; slow ones hold nobody up. `inf` makes every run reproducible, at the pace
@@ -52,6 +55,7 @@ class CollectorOptions:
     max_lanes: int = 256
     max_error_share: float = 0.1
     env_timeout_s: float = 300.0
+    engine_timeout_s: float = 3600.0
     patience_s: float = 0.02
 
 
@@ -88,6 +92,9 @@ class BaseCollector(ABC):
         engine: what speaks for the policy.
         sampling: how tokens are drawn.
         options: how rollouts are collected.
+
+    Attributes:
+        watchdog: watches the engine.
     """
 
     culprits = "failing environments"
@@ -100,6 +107,7 @@ class BaseCollector(ABC):
         options: CollectorOptions,
     ) -> None:
         self.engine = engine
+        self.watchdog = Watchdog(options.engine_timeout_s)
         self._make_env = make_env
         self._sampling = sampling
         self._options = options
@@ -127,6 +135,7 @@ class BaseCollector(ABC):
             EnvironmentFailure: Copies of one task differ, or more environments failed than
                 `max_error_share` allows.
             UsageError: No prompt so far fits the model's context, or an environment raised it.
+            EngineFailure: The engine failed.
         """
         collection = self._play(tasks, seed, progress)
         if collection.stopped is None:
@@ -141,6 +150,7 @@ class BaseCollector(ABC):
             tasks=tasks,
             seed=seed,
             engine=self.engine,
+            watchdog=self.watchdog,
             new_lane=self._new_lane,
             render=self._render,
             copies=self._options.group_size,
@@ -160,7 +170,11 @@ class BaseCollector(ABC):
             if stopped is None:
                 raise
         finally:
-            self.engine.abort()
+            with (
+                suppress(EngineFailure, UsageError),
+                self.watchdog.watch(),
+            ):  # what broke it says more
+                self.engine.abort()
             session.close()
         lanes = session.lanes()
         ended = ([lane for lane in row if lane.task_id and lane.over] for row in lanes)
@@ -273,6 +287,7 @@ def collector_settings(
         max_lanes=config.max_lanes,
         max_error_share=config.max_error_share,
         env_timeout_s=config.env_timeout_s,
+        engine_timeout_s=config.engine_timeout_s,
         patience_s=config.patience_s,
     )
     return sampling, options

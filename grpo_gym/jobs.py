@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from grpo_gym.collector import Collection
 from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
 from grpo_gym.curriculum import TaskStream
 from grpo_gym.engines.base import Engine
+from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.learner import Learner, OptimiserOptions
@@ -56,7 +57,7 @@ def run_training(
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
         learner = Learner(policy.model, agent, options, ranks.accelerator)
         engine = ranks.alike(lambda: _training_engine(config, policy, ranks))
-        try:
+        with closing_engine(engine, config.engine_timeout_s):
             engine.version = learner.version
             progress = Progress(console if ranks.index == 0 else None, config.steps)
             trainer = ranks.alike(
@@ -67,8 +68,6 @@ def run_training(
             ranks.first(lambda: save_config(config, agent, folder))
             progress.warn(_support_warning(config))
             return trainer.run()
-        finally:
-            engine.close()
 
 
 @contextmanager
@@ -107,13 +106,13 @@ def run_evaluate(
     stream = _evaluation_stream(config, make_env)
     tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
     collector = make_collector(config, make_env, config.n)
-    try:
-        with Progress(console) as progress:
-            collection = collector.collect(tasks, config.seed, progress.evaluation)
-            progress.warn(collector.cost())
-    finally:
-        collector.close()
-        collector.engine.close()
+    with (
+        closing_engine(collector.engine, config.engine_timeout_s),
+        closing(collector),
+        Progress(console) as progress,
+    ):
+        collection = collector.collect(tasks, config.seed, progress.evaluation)
+        progress.warn(collector.cost())
     if config.rollouts is not None:
         write_rollouts(Path(config.rollouts), collection.groups)
     evaluation = summarise(
@@ -134,11 +133,8 @@ def run_rollouts(config: RolloutConfig) -> Collection:
     make_env = _env_maker(config)
     stream = _evaluation_stream(config, make_env)
     collector = make_collector(config, make_env, 1)
-    try:
+    with closing_engine(collector.engine, config.engine_timeout_s), closing(collector):
         return collector.collect(stream.finite(config.episodes), config.seed)
-    finally:
-        collector.close()
-        collector.engine.close()
 
 
 def _support_warning(config: TrainConfig) -> str | None:

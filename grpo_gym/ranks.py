@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from grpo_gym.collector import Collection, Collector
 from grpo_gym.curriculum import TaskSpec
+from grpo_gym.engines.base import EngineFailure
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import is_launched
 from grpo_gym.session import EnvironmentFailure
@@ -160,7 +161,7 @@ def _kinds() -> dict[str, type[BaseException]]:
     """The ways in which a run ends that are no fault of the program."""
     from grpo_gym.sync import SyncError
 
-    kinds = (UsageError, EnvironmentFailure, SyncError, KeyboardInterrupt, OSError)
+    kinds = (UsageError, EnvironmentFailure, SyncError, EngineFailure, KeyboardInterrupt, OSError)
     return {kind.__name__: kind for kind in kinds}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from grpo_gym.answers import Answer, BadAnswer, Start, difference
 from grpo_gym.curriculum import TaskSpec
 from grpo_gym.engines.base import EngineStopped, Lost, Speaker
+from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.episode import Episode
 from grpo_gym.workers import EnvWorker
 
@@ -72,11 +73,13 @@ class Session:
     Attributes:
         new_lane: an episode from the seed of its draws.
         render: what all copies of a task share, from what the first `reset` brought.
+        watchdog: watches the engine.
     """
 
     tasks: Sequence[TaskSpec]
     seed: int
     engine: Speaker[Any, Any]
+    watchdog: Watchdog
     new_lane: Callable[[tuple[int, ...]], Episode]
     render: Callable[[Start], Any]
     copies: int
@@ -98,6 +101,7 @@ class Session:
         Raises:
             EnvironmentFailure: Copies of a task differ, or too many rollouts were lost.
             EngineStopped: The policy cannot go on.
+            EngineFailure: The engine failed.
         """
         try:
             self._play(progress)
@@ -112,12 +116,16 @@ class Session:
                 self._open_row(todo.popleft())
             self._wait()
             self._take_answers()
-            for number, completion in self.engine.step() if self.engine.busy else ():
+            for number, completion in self._step() if self.engine.busy else ():
                 self._take(
                     self._rows[number // self.copies].seats[number % self.copies], completion
                 )
             if self._close_ended() and progress is not None:
                 progress(self._ended, len(self.tasks) * self.copies)
+
+    def _step(self) -> list[tuple[int, Any]]:
+        with self.watchdog.watch():
+            return self.engine.step()
 
     def lanes(self) -> list[list[Episode]]:
         """The lanes of every task, in the order of the tasks."""
@@ -193,7 +201,8 @@ class Session:
                 self._begin(row)
                 speak += row.seats
         requests = [seat.lane.request(seat.number) for seat in speak if not seat.lane.over]
-        self.engine.submit([request for request in requests if request is not None])
+        with self.watchdog.watch():
+            self.engine.submit([request for request in requests if request is not None])
 
     def _take_last_answers(self) -> None:
         """The policy has stopped, but the answers that are still to come may end a rollout."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from grpo_gym.engines.base import Engine
+from grpo_gym.engines.base import Engine, EngineFailure
 from grpo_gym.learner import Learner
 from grpo_gym.types import Batch
 
@@ -15,7 +15,7 @@ _PROBE_ROLLOUTS = 2
 _PROBE_TOKENS = 256
 
 
-class SyncError(RuntimeError):
+class SyncError(EngineFailure):
     """The engine does not sample from the learner's policy."""
 
 

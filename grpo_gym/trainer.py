@@ -1,7 +1,8 @@
 """The loop: collect, credit, update, sync, log, save, evaluate."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from grpo_gym import checkpoint
 from grpo_gym.collector import Collection, collector_settings
 from grpo_gym.config import TrainConfig
 from grpo_gym.curriculum import TaskStream
-from grpo_gym.engines.base import Engine
+from grpo_gym.engines.base import Engine, EngineFailure
+from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.interrupts import Interrupted, Interrupts
@@ -81,6 +83,7 @@ class Trainer:
         env.close()
         self.collector = self._collector(make_env, config.group_size)
         self._evaluator = self._collector(make_env, config.eval_n)
+        self._syncs = Watchdog(config.engine_timeout_s)
 
     def run(self) -> Run:
         """Train to the last step.
@@ -89,6 +92,7 @@ class Trainer:
             Interrupted: Ctrl-C or SIGTERM; the checkpoint is that of the last whole step.
             UsageError: The loss stayed non-finite, or the agent found nothing to train on.
             EnvironmentFailure: Too many environments failed; the last whole step is saved.
+            EngineFailure: The engine failed; if that was while it sampled, the last whole step is saved.
         """
         with self._interrupts, self._progress:
             try:
@@ -143,12 +147,14 @@ class Trainer:
         self.learner.restore(saved.weights, saved.optimiser)
         self.learner.agent = self.learner.agent.restore(saved.state["agent"])
         self.step = self._saved = saved.step
-        self.engine.load(self.learner.state(), self.learner.version)
+        with self._syncs.watch():
+            self.engine.load(self.learner.state(), self.learner.version)
 
     def _train_step(self) -> None:
         """Only the collection can be interrupted: everything after it happens whole or not at all."""
         started = time.perf_counter()
-        groups, collections = self._collect()
+        with self._sampling():
+            groups, collections = self._collect()
         collected = time.perf_counter()
         everything = [group for collection in collections for group in collection.groups]
         metrics = rollout_metrics(everything)
@@ -168,18 +174,29 @@ class Trainer:
         if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
             self.monitor.save_rollouts(self.step, groups)
 
-    def _collect(self) -> tuple[tuple[Group, ...], list[Collection]]:
-        """Collect until the agent's selection leaves enough groups, or its rounds are used up."""
-        position = self.stream.position
+    @contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """Within, the policy is that of the last whole step, which a failure leaves saved."""
+        self._position = self.stream.position
         try:
-            return self._collect_rounds()
+            yield
         except BaseException as error:
-            self.stream.position = position
-            if self.step and isinstance(error, EnvironmentFailure | UsageError):
+            self.stream.position = self._position
+            if self.step and isinstance(error, EnvironmentFailure | EngineFailure | UsageError):
                 self._save()
             raise
 
-    def _collect_rounds(self) -> tuple[tuple[Group, ...], list[Collection]]:
+    def _last_words(self) -> str:
+        """The process is about to end, as the engine hangs while it samples: save the last whole step."""
+        self._progress.__exit__(None, None, None)
+        if not self.step or self.ranks.count > 1:  # the others cannot be asked for their part
+            return ""
+        self.stream.position = self._position
+        self._save()
+        return str(Interrupted(self.folder, self.step))
+
+    def _collect(self) -> tuple[tuple[Group, ...], list[Collection]]:
+        """Collect until the agent's selection leaves enough groups, or its rounds are used up."""
         agent, want = self.learner.agent, self.config.groups_per_step
         groups: tuple[Group, ...] = ()
         collections: list[Collection] = []
@@ -201,17 +218,18 @@ class Trainer:
 
     def _update(self, batch: Batch) -> dict[str, float]:
         learner = self.learner
-        self.engine.sleep()
+        with self._syncs.watch():
+            self.engine.sleep()
         signals = learner.prepare(batch)
         metrics = learner.update(batch, signals, learner.agent.credit(signals))
         learner.agent = learner.agent.adapt(metrics)
-        self.engine.load(learner.state(), learner.version)
-        gaps = self.ranks.together(
-            lambda: verify_sync(
-                self.engine, learner, batch, self.config.temperature, self.config.precision
-            )
-        )
-        return metrics | {"sync_gap": max(gaps)}
+        return metrics | {"sync_gap": max(self.ranks.together(lambda: self._sync(batch)))}
+
+    def _sync(self, batch: Batch) -> float:
+        config, learner = self.config, self.learner
+        with self._syncs.watch():
+            self.engine.load(learner.state(), learner.version)
+            return verify_sync(self.engine, learner, batch, config.temperature, config.precision)
 
     def _evaluate_if_due(self) -> None:
         config = self.config
@@ -219,15 +237,16 @@ class Trainer:
         ends = self.step in (0, config.steps)
         if not config.eval_tasks or not (ends or due) or self.step in self.evaluations:
             return
-        evaluation, groups = run_evaluation(
-            config.env,
-            self._evaluator,
-            self._eval_stream.finite(config.eval_tasks),
-            n=config.eval_n,
-            k=config.eval_k,
-            seed=_EVAL_STREAM + config.seed,
-            progress=self._progress.evaluation,
-        )
+        with self._sampling():
+            evaluation, groups = run_evaluation(
+                config.env,
+                self._evaluator,
+                self._eval_stream.finite(config.eval_tasks),
+                n=config.eval_n,
+                k=config.eval_k,
+                seed=_EVAL_STREAM + config.seed,
+                progress=self._progress.evaluation,
+            )
         self.ranks.first(lambda: self._record_evaluation(evaluation, groups))
         self.evaluations[self.step] = evaluation
         self._progress.evaluated(self.step, evaluation)
@@ -268,7 +287,7 @@ class Trainer:
             self.config, group_size, self.policy.renderer.stop_token_ids
         )
         sampling = replace(sampling, top_logprobs=self.learner.agent.needs.top_logprobs)
-        return RankCollector(
+        collector = RankCollector(
             self.ranks,
             self._interrupts.welcome,
             make_env,
@@ -277,3 +296,5 @@ class Trainer:
             sampling,
             options,
         )
+        collector.watchdog.last_words = self._last_words
+        return collector

@@ -161,6 +161,7 @@ def test_a_value_of_another_type_is_refused(values: dict[str, Any], message: str
         *(("temperature", value) for value in (-1, 0, float("nan"), float("inf"))),
         *(("top_p", value) for value in (-1, 0, 1.1, float("nan"))),
         *(("env_timeout_s", value) for value in (-1, 0, float("nan"))),
+        *(("engine_timeout_s", value) for value in (-1, 0, float("nan"))),
         *(("max_tokens", value) for value in (-1, 0)),
     ],
 )

@@ -34,13 +34,14 @@ def train(words: list[str], output: Output) -> int:
 def evaluate(words: list[str], output: Output) -> int:
     """Estimate pass@k of a model on an environment."""
     config = parse_config(EvalConfig, words, "eval")
+    from grpo_gym.engines.base import EngineFailure
     from grpo_gym.evaluation import print_table
     from grpo_gym.jobs import run_evaluate
     from grpo_gym.session import EnvironmentFailure
 
     try:
         evaluation = run_evaluate(config, output)
-    except EnvironmentFailure as error:
+    except (EnvironmentFailure, EngineFailure) as error:
         complain(error)
         return 1
     print_table({config.model: evaluation}, output)
@@ -54,12 +55,13 @@ def rollout(words: list[str], output: Output) -> int:
     """Play episodes and show the conversations."""
     config = parse_config(RolloutConfig, words, "rollout")
     from grpo_gym.conversation import show
+    from grpo_gym.engines.base import EngineFailure
     from grpo_gym.jobs import run_rollouts
     from grpo_gym.session import EnvironmentFailure
 
     try:
         collection = run_rollouts(config)
-    except EnvironmentFailure as error:
+    except (EnvironmentFailure, EngineFailure) as error:
         complain(error)
         return 1
     for group in collection.groups:
@@ -169,12 +171,12 @@ def tiny(words: list[str], output: Output) -> int:
 
 
 def _train(words: list[str], output: Output, ranks: "Ranks") -> int:
+    from grpo_gym.engines.base import EngineFailure
     from grpo_gym.evaluation import print_table
     from grpo_gym.interrupts import Interrupted
     from grpo_gym.jobs import run_training
     from grpo_gym.ranks import RankFailure
     from grpo_gym.session import EnvironmentFailure
-    from grpo_gym.sync import SyncError
 
     try:
         config = ranks.alike(lambda: _train_config(words))
@@ -185,7 +187,7 @@ def _train(words: list[str], output: Output, ranks: "Ranks") -> int:
     except Interrupted as stop:
         remark(stop)
         return 130
-    except (EnvironmentFailure, SyncError, RankFailure, OSError) as error:
+    except (EnvironmentFailure, EngineFailure, RankFailure, OSError) as error:
         complain(error)
         return 1
     except KeyboardInterrupt:

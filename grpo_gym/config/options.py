@@ -92,6 +92,8 @@ class SamplingOptions:
     """Share of rollouts that may be lost to failing environments before the run stops."""
     env_timeout_s: float = 300.0
     """Seconds an environment may take for one answer before its rollout is lost."""
+    engine_timeout_s: float = 3600.0
+    """Seconds the engine may take for one step, or to take weights, before the process is ended; inf: any."""
     patience_s: float = 0.02
     """Seconds that generation waits for environments that have just been asked; inf: for all of them."""
 
@@ -109,6 +111,7 @@ class SamplingOptions:
         share = self.max_error_share
         _require(0 <= share <= 1, "max_error_share", share, "within 0 and 1")
         _require(self.env_timeout_s > 0, "env_timeout_s", self.env_timeout_s, "above 0")
+        _require(self.engine_timeout_s > 0, "engine_timeout_s", self.engine_timeout_s, "above 0")
         _require(self.patience_s >= 0, "patience_s", self.patience_s, "at least 0")
 
 

@@ -51,6 +51,10 @@ class Request:
     seed: int
 
 
+class EngineFailure(RuntimeError):
+    """The engine failed, or does not do what it should: the run cannot go on."""
+
+
 class EngineStopped(Exception):
     """A policy that cannot go on, and why; what was played to its end is kept."""
 

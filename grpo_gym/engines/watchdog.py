@@ -1,0 +1,108 @@
+"""An engine that fails or hangs ends the run, with the reason: nothing waits for it for ever."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from grpo_gym.engines.base import EngineFailure, EngineStopped, Speaker
+from grpo_gym.errors import UsageError
+
+
+class Watchdog:
+    """Watches the calls of an engine.
+
+    What a call raises becomes an `EngineFailure`. A call that does not return ends the process, with status
+    1 and a line on stderr: a thread that is stuck in C++ or waits for a device can be ended by nothing else.
+
+    Args:
+        limit_s: seconds that a call may take, inf for any number; while the process is stopped they do not
+            count.
+
+    Attributes:
+        last_words: called before the process ends, in a thread of its own, while the engine's call is stuck;
+            it may take as long as that. Returns what to add to the line.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.last_words: Callable[[], str] = lambda: ""
+        self._limit_s = limit_s
+        self._tick_s = min(1.0, limit_s / 10)
+        self._call: object | None = None
+        self._thread: threading.Thread | None = None
+        # Held to the very end: a call that returns after all goes no further.
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Watch what is done within.
+
+        Raises:
+            EngineFailure: It raised something that is neither that nor for the user to mend.
+        """
+        with self._lock:
+            self._call = object()
+            if self._thread is None and self._limit_s < threading.TIMEOUT_MAX:
+                self._thread = threading.Thread(target=self._guard, name="watchdog", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        except (UsageError, EngineStopped, EngineFailure):
+            raise
+        except Exception as error:
+            line = " ".join(str(error).split())
+            raise EngineFailure(f"the engine failed: {type(error).__name__}: {line}") from error
+        finally:
+            with self._lock:
+                self._call = None
+
+    def _guard(self) -> None:
+        """Count the time of each call, until one has none left, or there is none to count."""
+        call, age_s = self._call, 0.0
+        while True:
+            before = time.monotonic()
+            time.sleep(self._tick_s)
+            with self._lock:
+                if self._call is None:
+                    self._thread = None
+                    return
+                if self._call is not call:
+                    call, age_s = self._call, 0.0
+                else:
+                    age_s += min(time.monotonic() - before, 2 * self._tick_s)
+                if age_s >= self._limit_s:
+                    self._end()
+
+    def _end(self) -> None:
+        words: list[str] = []
+
+        def speak() -> None:
+            try:
+                words.append(self.last_words())
+            except Exception as error:
+                words.append(f"nothing could be saved: {type(error).__name__}: {error}")
+
+        speaker = threading.Thread(target=speak, daemon=True)
+        speaker.start()
+        speaker.join(self._limit_s)
+        parts = [f"the engine gave no answer in {self._limit_s:g} s (engine_timeout_s)", *words]
+        line = " ".join("; ".join(part for part in parts if part).split())
+        print(f"grpo-gym: error: {line}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+@contextmanager
+def closing_engine(engine: Speaker[Any, Any], limit_s: float) -> Iterator[None]:
+    """Close the engine in the end; what went wrong before is told, not what goes wrong in consequence."""
+    dog = Watchdog(limit_s)
+    try:
+        yield
+    except BaseException:
+        with suppress(EngineFailure, UsageError), dog.watch():
+            engine.close()
+        raise
+    with dog.watch():
+        engine.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from grpo_gym.errors import UsageError
-from grpo_gym.sandbox import SandboxError, backends, run, server
+from grpo_gym.sandbox import Limits, SandboxError, backends, run, server
 from grpo_gym.sandbox.server import Warm
 from tests.sandboxes import QUICK, landlock_here, request, started_by
 
@@ -73,6 +73,43 @@ def test_a_forked_process_gets_a_server_of_its_own() -> None:
     subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": "."}
     )
+
+
+@landlock_here
+def test_signals_that_the_caller_ignores_are_not_ignored_inside() -> None:
+    code = (
+        "import signal, sys\nfrom grpo_gym.sandbox import Limits, judge, run\n"
+        "for name in ('SIGCHLD', 'SIGINT', 'SIGTERM', 'SIGXCPU'):\n"
+        "    signal.signal(getattr(signal, name), signal.SIG_IGN)\n"
+        "print(run('import os; os.kill(os.getpid(), 15)').exit_code)\n"
+        "print('KeyboardInterrupt' in run('import signal; signal.raise_signal(2)').stderr)\n"
+        "print(run('while True: pass', limits=Limits(wall_s=60, cpu_s=1)).status)\n"
+        "print(judge('def f(): return 1', ['assert f() == 1']).success)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+    )
+
+    assert said.stdout.split() == ["-15", "True", "timeout", "True"], said.stderr
+
+
+def descriptors(limit: int = 200) -> str:
+    """A program that names the descriptors that it has."""
+    return (
+        f"import os\nfor fd in range({limit}):\n"
+        "    try: os.fstat(fd); print(fd)\n    except OSError: pass"
+    )
+
+
+@landlock_here
+def test_a_program_inherits_three_descriptors_and_a_small_environment() -> None:
+    assert run(descriptors(), limits=QUICK).stdout.split() == ["0", "1", "2"]
+    found = run("import os; print(*sorted(os.environ))", limits=QUICK).stdout.split()
+    assert found == ["HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR"]
+    command = ["sh", "-c", "env | cut -d= -f1 | sort"]
+    said = run(command, limits=Limits(wall_s=5.0, memory_mb=256, processes=5)).stdout.split()
+    assert set(said) - {"PWD", "_", "SHLVL", "OLDPWD"} == set(found)
 
 
 @landlock_here

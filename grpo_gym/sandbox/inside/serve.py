@@ -135,7 +135,10 @@ def main() -> None:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the caller's may be to ignore it
+    # Whatever the caller ignores would be ignored here, and by the programs, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGCHLD, signal.SIGXCPU, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     host = prepare(Path(parent), confinement, [Path(path) for path in paths])
     hide(host)
     forget()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from grpo_gym.errors import UsageError
-from grpo_gym.sandbox import Limits, SandboxError, backends, run, server
+from grpo_gym.sandbox import Limits, SandboxError, backends, judge, run, server
 from grpo_gym.sandbox.server import Warm
 from tests.sandboxes import QUICK, landlock_here, request, started_by
 
@@ -105,6 +105,9 @@ def descriptors(limit: int = 200) -> str:
 @landlock_here
 def test_a_program_inherits_three_descriptors_and_a_small_environment() -> None:
     assert run(descriptors(), limits=QUICK).stdout.split() == ["0", "1", "2"]
+    judged = "found = []\n" + descriptors().replace("print(fd)", "found.append(fd)")
+    verdict = judge(f"{judged}\ndef f(): return found", ["assert f() == [0, 1, 2, 3], f()"])
+    assert verdict.success, verdict
     found = run("import os; print(*sorted(os.environ))", limits=QUICK).stdout.split()
     assert found == ["HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR"]
     command = ["sh", "-c", "env | cut -d= -f1 | sort"]

@@ -155,6 +155,13 @@ class Solution:
 """
 
 
+def test_a_result_may_be_infinite(tmp_path: Path) -> None:
+    row = {"question": "?", "input_output": {"fn_name": "f", "inputs": [[]], "outputs": [9e999]}}
+    env = env_of(tmp_path, row, shape="apps")
+    assert success(env, "def f():\n    return float('inf')")
+    assert not success(env, "def f():\n    return 1e300")
+
+
 def test_programs_of_sites_find_what_they_take_for_granted(tmp_path: Path) -> None:
     row = {"question": "Add.", "input_output": json.dumps(APPS_CALLS)}
     env = env_of(tmp_path, row, shape="apps")
@@ -211,6 +218,7 @@ def test_rows_without_tests_are_left_out(tmp_path: Path) -> None:
         {"question": "Add.", "input_output": ""},
         {"question": "Add.", "input_output": json.dumps(APPS)},
         {"question": "Add.", "input_output": "{}"},
+        {"question": "Add.", "input_output": {"inputs": ["1"], "outputs": [" \n"]}},
     ]
     env = env_of(tmp_path, *rows, shape="apps")
     assert list(env.tasks.task_ids("train") or ()) == ["rows.jsonl:2"]
@@ -237,6 +245,10 @@ def test_a_pickle_is_looked_at_and_never_loaded(
     [
         ("asserts", {"prompt": "a"}, "no column 'tests'"),
         ("asserts", {"prompt": "a", "tests": 3}, "'tests' must be a list of texts"),
+        ("asserts", {"prompt": "a", "tests": "assert f() =="}, "not Python .*assert f"),
+        ("asserts", {"prompt": "a", "tests": "assert f()\0"}, "not Python"),
+        ("asserts", {"prompt": "a", "tests": "assert f()", "setup": "def"}, "not Python"),
+        ("asserts", {"prompt": "a", "tests": ["f(1)", "print(f(2))"]}, "the tests assert nothing"),
         ("stdio", {"prompt": "a", "inputs": ["1"], "outputs": []}, "as many texts each"),
         ("stdio", {"prompt": "a", "inputs": [1], "outputs": ["1"]}, "must be a list of texts"),
         ("apps", {"question": "a", "input_output": "{"}, "must be JSON"),

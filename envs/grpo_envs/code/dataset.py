@@ -27,7 +27,7 @@ class CodeDatasetEnv(CodeEnv):
 
     A program for inputs and outputs reads stdin and prints; one for a named function defines it, or a class
     `Solution` with a method of that name; the names of `typing` and `collections` are there for the latter
-    two. Rows without tests are left out.
+    two. Rows without tests, or whose right outputs are all empty, are left out.
 
     Args:
         shape: one of the five.
@@ -93,7 +93,8 @@ class Build:
             cases=problem.cases[: self.max_tests],
             public=min(self.shown, len(problem.tests)),
         )
-        if not parsed.prompt.strip() or not (problem.tests or problem.cases):
+        printed = any(case.stdout.strip() for case in problem.cases)  # else an empty program wins
+        if not parsed.prompt.strip() or not (problem.tests or printed):
             return None
         return Task(
             row.task_id, asked(parsed, problem), problem.solution, row.split, {"problem": problem}

@@ -10,6 +10,7 @@ from typing import Any
 from grpo_envs.code.base import CodeEnv, problem_of, unix_lines
 from grpo_envs.code.completion import complete
 from grpo_envs.code.problem import Problem, fenced
+from grpo_envs.code.sources import check_tests
 from grpo_envs.rows import Row
 from grpo_gym.errors import UsageError
 from grpo_gym.tasks import ListTasks, Task
@@ -77,8 +78,10 @@ def _task(row: Row) -> Task:
     if not name.isidentifier():
         raise UsageError(f"{row.where}: entry_point {name[:80]!r} is no name")
     solution = row.text("canonical_solution")
+    test = f"{row.text('test')}\ncheck({name})"
+    check_tests("", [test], row.where)
     problem = Problem(
-        tests=(f"{row.text('test')}\ncheck({name})",),
+        tests=(test,),
         setup=head,
         entry_points=(name,),
         solution=unix_lines(head + solution),

@@ -5,6 +5,7 @@ from typing import Any
 
 from grpo_envs.code.base import CodeEnv, unix_lines
 from grpo_envs.code.problem import Problem, names_under_test
+from grpo_envs.code.sources import check_tests
 from grpo_envs.rows import Row
 from grpo_gym.errors import UsageError
 from grpo_gym.tasks import Task
@@ -57,9 +58,11 @@ class MBPP:
         setup = (
             row.text("test_setup_code") if "test_setup_code" in row.values else "\n".join(imports)
         )
+        setup = unix_lines(setup)
+        check_tests(setup, tests, row.where)
         problem = Problem(
             tests=tests,
-            setup=unix_lines(setup),
+            setup=setup,
             entry_points=names_under_test(solution, tests),
             solution=solution,
             public=min(self.shown, len(tests)),

@@ -1,16 +1,14 @@
 """The shapes in which tests of programs are published, read from rows of untrusted data."""
 
-import base64
-import binascii
 import json
-import pickletools
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_envs.code.base import unix_lines
+from grpo_envs.code.packed import unpacked
 from grpo_envs.code.problem import Problem, names_under_test
+from grpo_envs.code.sources import check_tests
 from grpo_envs.rows import Row
 from grpo_gym.errors import UsageError
 from grpo_gym.verifiers.code import Case
@@ -18,7 +16,6 @@ from grpo_gym.verifiers.code import Case
 Columns = tuple[tuple[str, str], ...]
 Names = Mapping[str, str]
 
-LARGEST = 64 << 20
 PYTHON_3 = 3
 """The number of the language in CodeContests."""
 
@@ -60,7 +57,8 @@ COLUMNS: dict[str, dict[str, str]] = {
 """For each shape, the names of its columns."""
 
 # Values cross as JSON in these data sets, so that a tuple is as good as a list.
-_AS_JSON = """def as_json(value):
+_AS_JSON = """inf, nan = float("inf"), float("nan")
+def as_json(value):
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
     return value
@@ -101,6 +99,8 @@ def asserts(row: Row, names: Names) -> Parsed:
     function = _optional(row, names["entry_point"]).strip()
     entry_points = (function,) if function else names_under_test(solution, tests)
     setup = unix_lines(_optional(row, names["setup"]))
+    if tests:
+        check_tests(setup, tests, row.where)
     problem = Problem(tests=tests, setup=setup, entry_points=entry_points, solution=solution)
     return Parsed(row.text(names["prompt"]), problem, function=function)
 
@@ -275,31 +275,13 @@ def _json(row: Row, column: str, *, unpack: bool = False) -> Any:
     try:
         return json.loads(value or "null")
     except (ValueError, RecursionError) as error:
-        packed = _unpacked(value) if unpack else None
+        packed = unpacked(value) if unpack else None
         if packed is None:
             raise _unlike(row, column, f"JSON ({error})") from error
     try:
         return json.loads(packed)
     except (ValueError, RecursionError) as error:
         raise _unlike(row, column, f"JSON ({error})") from error
-
-
-def _unpacked(text: str) -> str | None:
-    """The text in LiveCodeBench's base64 of zlib of a pickled text; None if it is not that.
-
-    The pickle is only looked at, operation by operation: loading it would run what it says.
-    """
-    try:
-        inflate = zlib.decompressobj()
-        data = inflate.decompress(base64.b64decode(text, validate=True), LARGEST)
-        parts = [
-            argument
-            for operation, argument, _ in pickletools.genops(data)
-            if "UNICODE" in operation.name
-        ]
-    except (binascii.Error, zlib.error, ValueError, UnicodeError):
-        return None
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
 
 
 def _unlike(row: Row, column: str, wanted: str) -> UsageError:

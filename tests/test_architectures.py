@@ -1,5 +1,6 @@
 """Any causal model trains: many architectures through the whole of `train`, on the engine hf."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import grpo_gym
 from grpo_gym import ProceduralTasks, Score, Task, TextEnv
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import load_policy
 from grpo_gym.runs import Run
+from tests.commands import refused
 from tests.models import tiny_model, tiny_tokenizer
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -162,3 +165,57 @@ def test_bf16_is_finite_and_weights_stay_float32(kind: str, saving: bool, tmp_pa
         assert np.isfinite(list(row.values())).all()
     assert {value.dtype for value in weights(run.model).values()} == {torch.float32}
     assert load_policy(run.model).model.config.model_type == kind
+
+
+def test_a_vision_text_model_trains_on_text_where_transformers_loads_it_so(tmp_path: Path) -> None:
+    text = tiny_model(0, "gemma3_text", **TABLE["gemma3_text"]).config.to_dict()
+    image = {"hidden_size": 32, "intermediate_size": 32, "image_size": 28, "patch_size": 14}
+    vision = image | {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model("gemma3", text_config=text, vision_config=vision)
+    folder = tmp_path / "model"
+    with torch.random.fork_rng(devices=[]):
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    before = weights(folder)
+    unmoved = still(train(tmp_path / "run", folder), before)
+    assert unmoved == {name for name in before if "vision" in name or "projector" in name}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("t5", "is an encoder and a decoder"),
+        ("bart", "is an encoder and a decoder"),
+        ("llava", "does not load as a causal language model"),
+        ("qwen2_5_vl", "does not load as a causal language model"),
+        ("clip", "does not load as a causal language model"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused_in_one_line(
+    kind: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    line = refused(capsys, "eval", "--model", str(tmp_path))
+    assert message in line
+    assert kind in line
+
+
+def test_code_that_comes_with_a_model_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, ran = save(tmp_path / "model", "qwen2"), tmp_path / "ran"
+    (folder / "mine.py").write_text(f"open({str(ran)!r}, 'w')", encoding="utf-8")
+    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.Tokenizer", None]})
+    load_policy(folder)  # transformers reads the tokenizer without it
+    own = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+    change(folder / "config.json", auto_map=own, model_type="mine")
+    line = refused(capsys, "eval", "--model", str(folder))
+    assert "needs code that comes with it, which is never run here" in line
+    assert not ran.exists()
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set fields of a JSON file."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(found | values), encoding="utf-8")

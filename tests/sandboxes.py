@@ -8,7 +8,7 @@ import pytest
 
 from grpo_gym.sandbox import SAFE, Limits, probe
 
-QUICK = Limits(wall_s=3.0, memory_mb=256)
+QUICK = Limits(wall_s=10.0, memory_mb=256)
 BACKENDS = [
     pytest.param(name, marks=pytest.mark.skipif(probe(name) is not None, reason=f"no {name} here"))
     for name in SAFE

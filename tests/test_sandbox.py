@@ -47,12 +47,12 @@ def test_an_ordinary_program_runs(backend: str) -> None:
     assert result.stdout.split("\n")[:3] == ["thread", "x", "mine gift"]
     assert result.stdout.split("\n")[3] == "1 line ['more', 'words'] __main__"
     assert result.stderr == "bad\n"
-    assert 0 < result.seconds < 3
+    assert 0 < result.seconds < 10
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_command_runs(backend: str) -> None:
-    limits = Limits(wall_s=3.0, memory_mb=256, processes=2)
+    limits = Limits(wall_s=10.0, memory_mb=256, processes=2)
     result = run(["sh", "-c", "cat; echo $0; exit 7"], stdin="in\n", limits=limits, backend=backend)
 
     assert (result.status, result.exit_code) == ("exit", 7)
@@ -61,7 +61,7 @@ def test_a_command_runs(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_program_may_have_children_up_to_its_limit(backend: str) -> None:
-    limits = Limits(wall_s=3.0, memory_mb=256, processes=4)
+    limits = Limits(wall_s=10.0, memory_mb=256, processes=4)
     source = (
         "import subprocess; print(subprocess.run(['echo', 'child'], capture_output=True).stdout)"
     )
@@ -92,12 +92,14 @@ while True:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("source", "status"), [(DAEMON, "ok"), (BOMB, "timeout")])
-def test_no_process_outlives_its_run(source: str, status: str, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "status", "wall_s"), [(DAEMON, "ok", 10.0), (BOMB, "timeout", 1.0)]
+)
+def test_no_process_outlives_its_run(source: str, status: str, wall_s: float, backend: str) -> None:
     run("print()", backend=backend, limits=QUICK)
     time.sleep(0.3)
     before = own_or_orphaned()
-    limits = Limits(wall_s=1.0, cpu_s=2, memory_mb=256, processes=8)
+    limits = Limits(wall_s=wall_s, cpu_s=2, memory_mb=256, processes=8)
 
     result = run(source, limits=limits, backend=backend)
 
@@ -115,7 +117,7 @@ def test_runs_at_the_same_time_do_not_meet(backend: str) -> None:
         "try: os.kill(-1, 9)\nexcept OSError: pass\n"
         "time.sleep(0.3); print(os.listdir('.'))"
     )
-    limits = Limits(wall_s=8.0, memory_mb=256)
+    limits = Limits(wall_s=20.0, memory_mb=256)
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: run(source, limits=limits, backend=backend), range(3)))
 

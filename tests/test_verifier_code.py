@@ -17,7 +17,7 @@ from grpo_gym.verifiers.code import (
 )
 from tests.attacks.cheats import CHEATS, TESTS
 
-QUICK = Limits(wall_s=1.5, cpu_s=2.0, memory_mb=256)
+QUICK = Limits(wall_s=10.0, cpu_s=1.0, memory_mb=256)
 BACKENDS = [
     pytest.param(name, marks=pytest.mark.skipif(probe(name) is not None, reason=f"no {name} here"))
     for name in SAFE
@@ -213,7 +213,7 @@ SUM = "a, b = map(int, input().split())\nprint(a + b)"
     ],
 )
 def test_printed_output_is_compared_outside(program: str, success: bool) -> None:
-    limits = Limits(wall_s=1.0, memory_mb=256, output_bytes=10_000)
+    limits = Limits(wall_s=10.0, cpu_s=1.0, memory_mb=256, output_bytes=10_000)
 
     assert verify_stdio(program, CASES, limits=limits).success is success
 

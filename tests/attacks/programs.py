@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_gym.sandbox import Limits, Result
 
-QUICK = Limits(wall_s=2.0, cpu_s=2.0, memory_mb=256, file_mb=2, disk_mb=8, output_bytes=50_000)
+QUICK = Limits(wall_s=10.0, cpu_s=2.0, memory_mb=256, file_mb=2, disk_mb=8, output_bytes=50_000)
 SHORT = Limits(wall_s=0.7, cpu_s=2.0, memory_mb=256, file_mb=2, disk_mb=8, output_bytes=50_000)
 
 

@@ -232,6 +232,11 @@ def test_the_limit_of_the_game_itself_cuts_the_episode() -> None:
     [
         ({"env_id": "Nothing-v0"}, "Gymnasium has no environment 'Nothing-v0'"),
         ({"env_id": "Nothing"}, "Gymnasium has no environment 'Nothing'"),
+        ({"env_id": "Taxi-v3"}, "no environment 'Taxi-v3': .*Taxi-v4"),
+        ({"actions": [0, 1, 2, 3]}, "actions is a list of names"),
+        ({"win_reward": float("nan")}, "win_reward must be finite"),
+        ({"env_id": 3}, "env_id is the id of an environment, not 3"),
+        ({"env_id": None}, "env_id is the id of an environment, not None"),
         ({"env_id": "!"}, "no environment '!'"),
         ({"env_id": "no_such_module:Nothing-v0"}, "needs the no_such_module package"),
         ({"env_id": "tests/Steering-v0"}, "not discrete"),

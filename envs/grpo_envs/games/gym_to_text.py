@@ -1,5 +1,6 @@
 """Any Gymnasium environment with discrete actions as a conversation."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -64,6 +65,10 @@ class GymToTextEnv(TextEnv):
             raise UsageError(f"rewards is 'success' or 'env', not {rewards!r}")
         if not isinstance(env_kwargs or {}, Mapping):
             raise UsageError(f"env_kwargs is a map of arguments, not {env_kwargs!r}")
+        if actions is not None and not all(isinstance(name, str) for name in actions):
+            raise UsageError(f"actions is a list of names, not {actions!r}")
+        if win_reward is not None and not -math.inf < win_reward < math.inf:
+            raise UsageError(f"win_reward must be finite, got {win_reward!r}")
         self.env_id = resolve(env_id)
         self.env_kwargs = dict(env_kwargs or {})
         told = wording(self.env_id)

@@ -17,6 +17,8 @@ def resolve(env_id: str) -> str:
     Raises:
         UsageError: There is no such environment, or its package is not installed.
     """
+    if not isinstance(env_id, str):
+        raise UsageError(f"env_id is the id of an environment, not {env_id!r}")
     module, _, name = env_id.rpartition(":")
     package = next((p for start, p in _PACKAGES.items() if name.startswith(start)), module)
     try:
@@ -33,8 +35,17 @@ def resolve(env_id: str) -> str:
         version = find_highest_version(namespace, bare)
     resolved = get_env_id(namespace, bare, version)
     if resolved not in gymnasium.registry:
-        raise UsageError(f"Gymnasium has no environment {env_id!r}")
+        raise UsageError(f"Gymnasium has no environment {env_id!r}{_instead(resolved)}")
     return resolved
+
+
+def _instead(env_id: str) -> str:
+    """What Gymnasium says of an id that it does not have: the version that there is, a similar name."""
+    try:
+        gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        return f": {' '.join(str(error).split())}"
+    return ""
 
 
 def build(env_id: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:

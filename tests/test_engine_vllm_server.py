@@ -1,5 +1,6 @@
 """The client of a vLLM server, against a stand-in: what it asks for, and what it does not believe."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_weights_are_taken_while_the_server_pauses(
         "/pause?mode=wait",
         "/update_weight_version",
         "grpo_gym_load",
-        "/reset_prefix_cache",
+        "/reset_prefix_cache?reset_running_requests=true",
         "/resume",
     ]
     assert server.loaded.keys() == state.keys() - {"lm_head.weight"}, "tied weights travel once"
@@ -187,20 +188,49 @@ def test_requests_are_in_flight_at_once_up_to_max_lanes(
     assert max(most) == 3
 
 
-def test_what_is_in_flight_can_be_dropped_and_must_be_before_weights_change(
-    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
-) -> None:
+def test_what_is_in_flight_can_be_dropped(engine: VLLMServerEngine, server: FakeVLLM) -> None:
     server.change = lambda answer: time.sleep(0.3) or answer
     engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
     with pytest.raises(UsageError, match="id 0 is in flight"):
         engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
-    for work in (lambda: engine.load(model.state_dict(), 1), lambda: engine.score([[1, 2]])):
-        with pytest.raises(UsageError, match="1 requests are in flight"):
-            work()
+    with pytest.raises(UsageError, match="1 requests are in flight"):
+        engine.score([[1, 2]])
     engine.abort()
     assert not engine.busy
     assert engine.step() == []
-    engine.load(model.state_dict(), 1)
+
+
+def test_weights_that_come_under_requests_in_flight(
+    engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    """They stop where they are, and every token has the version that sampled it."""
+    names, loaded = [server.weights], threading.Event()
+
+    def spans(answer: Any) -> Any:
+        assert loaded.wait(10)
+        bounds = [0, 2, 5, 6]
+        return choice(
+            weight_versions=[
+                {"version": name, "start": start, "end": end}
+                for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
+            ]
+        )(answer)
+
+    server.change = spans
+    engine.submit([Request(0, (1,), Sampling(max_tokens=6), 0)])
+    for version in (3, 4):
+        engine.load(model.state_dict(), version)
+        names.append(server.weights)
+    assert server.calls.count("/pause?mode=keep") == 2
+    loaded.set()
+    while not (ended := engine.step()):
+        continue
+    ((_, done),) = ended
+    assert done.token_versions.tolist() == [0, 0, 3, 3, 3, 4]
+    assert done.version == 4
+    # What was loaded before a request came is none of its weights.
+    with pytest.raises(ServerError, match="not those that were loaded"):
+        engine.generate([[1]], Sampling(max_tokens=6), [0])
 
 
 @pytest.mark.parametrize(
@@ -226,6 +256,16 @@ def test_what_cannot_be_sampled_is_refused_and_nothing_is_in_flight(
 def choice(**changes: Any) -> Callable[[Any], Any]:
     """An answer with another field of its choice."""
     return lambda answer: {"choices": [answer["choices"][0] | changes]}
+
+
+def spans(*bounds: tuple[Any, Any]) -> Callable[[Any], Any]:
+    """An answer whose only weights have these spans."""
+
+    def change(answer: Any) -> Any:
+        (span,) = answer["choices"][0]["weight_versions"]
+        return choice(weight_versions=[span | {"start": a, "end": b} for a, b in bounds])(answer)
+
+    return change
 
 
 def entry(**changes: Any) -> Callable[[Any], Any]:
@@ -270,6 +310,13 @@ def entry(**changes: Any) -> Callable[[Any], Any]:
         choice(weight_versions=None),
         choice(weight_versions=[]),
         choice(weight_versions=["x"]),
+        spans((0, 2)),
+        spans((1, 3)),
+        spans((0, 4)),
+        spans((0, 1), (1, 3)),
+        spans((0, None)),
+        spans((0, 3.0)),
+        spans((0, 0), (0, 3)),
         entry(logprob=None),
         entry(logprob="-1"),
         entry(logprob=0.5),
@@ -320,7 +367,7 @@ def test_other_weights_than_those_loaded_last_are_found_out(
     engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
 ) -> None:
     ours, server.weights = server.weights, "default"  # as after a restart
-    with pytest.raises(ServerError, match=r"'default'.* instead of"):
+    with pytest.raises(ServerError, match=r"'default', which are not"):
         engine.generate([[1]], Sampling(max_tokens=2), [0])
     server.weights = ours
     server.change = choice(
@@ -348,7 +395,11 @@ def test_nothing_is_sampled_with_weights_that_were_never_loaded(
         ("grpo_gym_load", Reply({"results": [{"error": "finds no file"}]}), "both see"),
         ("grpo_gym_load", Reply({"results": []}), "no results"),
         ("grpo_gym_load", Reply([]), "no results"),
-        ("/reset_prefix_cache", Reply({"success": False}), "kept a cache"),
+        (
+            "/reset_prefix_cache?reset_running_requests=true",
+            Reply({"success": False}),
+            "kept a cache",
+        ),
         ("/pause?mode=wait", Reply({"error": "no"}, 400), "answers 400"),
         ("/resume", Reply({"error": "no"}, 500), "answers 500"),
         ("/update_weight_version", None, "broke off"),

@@ -1,5 +1,6 @@
 """The real server of vLLM's CPU build, over loopback: the same contract as the engine in the process."""
 
+import copy
 import importlib.util
 import os
 import signal
@@ -224,7 +225,7 @@ def test_after_a_load_nothing_of_the_old_weights_is_left(
         post = engine._control._post
 
         def kept(path: str, body: Any = None) -> Any:
-            if path == "/reset_prefix_cache":
+            if path.startswith("/reset_prefix_cache"):
                 return {"success": True}
             return post(path.replace("mode=wait", "mode=wait&clear_cache=false"), body)
 
@@ -252,6 +253,39 @@ def test_lanes_join_while_others_are_in_flight(engine: VLLMServerEngine) -> None
         assert done[i].token_ids.tolist() == alone[i].token_ids.tolist()
 
 
+def test_weights_that_come_under_requests_in_flight(
+    engine: VLLMServerEngine, url: str, policy: Policy
+) -> None:
+    """Each token has the version that sampled it, and the log-prob of that policy."""
+    judges = {0: copy.deepcopy(policy.model)}
+    requests = [
+        Request(i, tuple(LONG[: 5 + 9 * i]), Sampling(max_tokens=200 + i), i) for i in range(6)
+    ]
+    engine.submit(requests)
+    wait_for(lambda: running(url) == 6)
+    for version in (1, 2):
+        time.sleep(0.2)
+        shaken(policy.model, version)
+        engine.load(policy.model.state_dict(), version)
+        judges[version] = copy.deepcopy(policy.model)
+    done = {}
+    while engine.busy:
+        done |= dict(engine.step())
+    seen = set()
+    for request in requests:
+        completion = done[request.id]
+        versions = completion.token_versions
+        assert np.all(np.diff(versions) >= 0)
+        assert completion.version == versions[-1]
+        seen.add(tuple(np.unique(versions).tolist()))
+        for version in np.unique(versions):
+            expected = scored(judges[int(version)], list(request.prompt_ids), completion)
+            ours, its = completion.logprobs, versions == version
+            np.testing.assert_allclose(ours[its], expected[its], atol=1e-4)
+            assert its.all() or np.abs(ours - expected)[~its].max() > 0.01, "the check can fail"
+    assert (0, 1, 2) in seen
+
+
 def test_dropped_requests_leave_the_server_too(
     engine: VLLMServerEngine, url: str, policy: Policy
 ) -> None:
@@ -259,7 +293,7 @@ def test_dropped_requests_leave_the_server_too(
     engine.step()
     wait_for(lambda: running(url) == 8)
     with pytest.raises(UsageError, match="8 requests are in flight"):
-        engine.load(policy.model.state_dict(), 1)
+        engine.score([[1, 2]])
     engine.abort()
     wait_for(lambda: running(url) == 0)
     engine.load(policy.model.state_dict(), 1)
@@ -315,15 +349,15 @@ def test_learning(url: str, key: None, tmp_path: Path) -> None:
     """The quickstart's task."""
     run = grpo_gym.train(
         engine=url,
-        steps=40,
+        steps=30,
         max_tokens=24,
-        eval_tasks=60,
+        eval_tasks=50,
         eval_n=4,
         eval_k=(1,),
         run_dir=tmp_path / "run",
     )
     assert max(row["sync_gap"] for row in read_metrics(run.metrics_path)) < 1e-3
-    first, last = (run.evaluations[step].pass_at[1].mean for step in (0, 40))
+    first, last = (run.evaluations[step].pass_at[1].mean for step in (0, 30))
     assert last > first + 0.3, (first, last)
 
 

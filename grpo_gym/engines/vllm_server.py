@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +30,21 @@ _LOWEST_TEMPERATURE = 0.01
 _LONGEST_ANSWER = 256 * 2**20
 
 
+@dataclass(frozen=True)
+class _Flight:
+    """A request in flight, its answer, and the index of the weights that were loaded when it began."""
+
+    request: Request
+    answer: Future[Any]
+    loaded: int
+
+
 class VLLMServerEngine(Engine):
     """A vLLM server that `grpo-gym serve` started, on this machine or one that shares a folder with it.
 
-    Every request is on its own in flight. A request's seed decides its tokens. Its completion says which
-    weights sampled each token; a completion of others than those loaded last stops the run, so that a
-    server that was started anew, or that somebody else loads weights into, is found out.
+    Every request is on its own in flight. A request's seed decides its tokens. The server says which
+    weights sampled each of them: others than were loaded here stop the run, so that a server that was
+    started anew, or that somebody else loads weights into, is found out.
 
     Args:
         url: of the server, such as http://127.0.0.1:8000.
@@ -65,9 +75,9 @@ class VLLMServerEngine(Engine):
         )
         self.version = 0
         self._control = Control(self._client)
-        self._flying: dict[int, tuple[Request, Future[Any]]] = {}
+        self._flying: dict[int, _Flight] = {}
         self._session = uuid.uuid4().hex
-        self._weights = "none that were loaded"
+        self._loaded: list[tuple[str, int]] = []
         try:
             server = self._control.describe()
             check_fits(server, config, dtype)
@@ -96,7 +106,8 @@ class VLLMServerEngine(Engine):
                 )
         for request in requests:
             body = generation(request, self.context_length, self._vocabulary)
-            self._flying[request.id] = (request, self._client.start("POST", _GENERATE, body))
+            answer = self._client.start("POST", _GENERATE, body)
+            self._flying[request.id] = _Flight(request, answer, max(0, len(self._loaded) - 1))
 
     def step(self) -> list[tuple[int, Completion]]:
         """See `Engine.step`; waits for a moment while nothing has ended.
@@ -105,9 +116,9 @@ class VLLMServerEngine(Engine):
             ServerError: A request failed, or its answer makes no sense. Every request is dropped.
         """
         try:
-            wait([future for _, future in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
-            ended = [name for name, (_, future) in self._flying.items() if future.done()]
-            return [(name, self._take(*self._flying.pop(name))) for name in ended]
+            wait([flight.answer for flight in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
+            ended = [name for name, flight in self._flying.items() if flight.answer.done()]
+            return [(name, self._take(self._flying.pop(name))) for name in ended]
         except BaseException:
             self.abort()
             raise
@@ -119,22 +130,22 @@ class VLLMServerEngine(Engine):
 
     def abort(self) -> None:
         """See `Engine.abort`: connections are closed, and the server drops their requests."""
-        for _, future in self._flying.values():
-            future.cancel()
+        for flight in self._flying.values():
+            flight.answer.cancel()
         self._flying.clear()
 
     def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
-        """See `Engine.load`. The server finishes what it is at, and takes up nothing new meanwhile.
+        """See `Engine.load`. The server drops whatever was cached under the old weights.
 
         Raises:
-            UsageError: Requests are in flight; names or shapes differ from the model's; or the server
-                does not see the folder.
+            UsageError: Names or shapes differ from the model's, or the server does not see the folder.
             ServerError: The server fails.
         """
-        self._require_idle("loading weights")
-        name = f"{self._session}-{version}"
-        self._control.load(self._checkpoint.weights(state), name, self._folder)
-        self.version, self._weights = version, name
+        weights = self._checkpoint.weights(state)
+        name = f"{self._session}-{len(self._loaded)}-version-{version}"
+        self._control.load(weights, name, self._folder, keep=self.busy)
+        self._loaded.append((name, version))
+        self.version = version
 
     def score(
         self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
@@ -175,12 +186,12 @@ class VLLMServerEngine(Engine):
         self.abort()
         self._client.close()
 
-    def _take(self, request: Request, future: Future[Any]) -> Completion:
+    def _take(self, flight: "_Flight") -> Completion:
         """What the server answered, as a record."""
+        request = flight.request
         limit = min(request.sampling.max_tokens, self.context_length - len(request.prompt_ids))
-        return completion(
-            future.result(), request, limit, self._vocabulary, self._weights, self.version
-        )
+        versions = dict(self._loaded[flight.loaded :])
+        return completion(flight.answer.result(), request, limit, self._vocabulary, versions)
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):

@@ -1,7 +1,7 @@
 """What vLLM's server is asked, and what it answers: JSON that is believed only as far as it was checked."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ def scoring(sequence: Sequence[int]) -> dict[str, Any]:
 
 
 def completion(
-    answer: Any, request: Request, limit: int, vocabulary: int, weights: str, version: int
+    answer: Any, request: Request, limit: int, vocabulary: int, versions: Mapping[str, int]
 ) -> Completion:
     """A completion from the server's answer.
 
@@ -69,8 +69,8 @@ def completion(
         request: what was asked for.
         limit: most tokens that the request has room for.
         vocabulary: number of tokens there are.
-        weights: the server's name of the weights that must have sampled every token.
-        version: our number of them.
+        versions: the server's names of the weights that may have sampled tokens, in the order in which
+            they were loaded, to our numbers of them.
 
     Raises:
         ServerError: The answer is not one to the request, or other weights sampled.
@@ -84,14 +84,15 @@ def completion(
     cut = len(ids) == limit if reason == "length" else ids[-1] in sampling.stop_token_ids
     if len(ids) > limit or not (cut or (reason == "stop" and sampling.stop)):
         raise _nonsense(f"{len(ids)} of at most {limit} tokens with the reason {reason!r}")
-    _check_weights(choice, weights, len(ids))
+    sampled_by = _versions(choice, versions, len(ids))
     count = min(sampling.top_logprobs, vocabulary)
     top = [_best(at, count, vocabulary) for at in tops] if count else None
     return Completion(
         token_ids=np.array(ids),
         logprobs=np.minimum(logprobs, 0.0),
         finish_reason=reason,
-        version=version,
+        version=sampled_by[-1],
+        versions=np.array(sampled_by) if len(set(sampled_by)) > 1 else None,
         top_ids=None if top is None else np.array([[token for token, _ in at] for at in top]),
         top_logprobs=None if top is None else np.array([[value for _, value in at] for at in top]),
     )
@@ -158,15 +159,24 @@ def _best(entries: list[dict[str, Any]], count: int, vocabulary: int) -> list[tu
     return sorted(found.items(), key=lambda pair: -pair[1])[:count]
 
 
-def _check_weights(choice: dict[str, Any], weights: str, length: int) -> None:
-    """Prove that one policy sampled all tokens, and that it is the one that was loaded."""
-    spans = _dicts(choice.get("weight_versions"))
-    if spans != [{"version": weights, "start": 0, "end": length}]:
-        names = [str(span.get("version"))[:60] for span in spans]
-        raise ServerError(
-            f"the server sampled with the weights {names} instead of {weights!r}: it was started anew, "
-            "or somebody else loads weights into it"
-        )
+def _versions(choice: dict[str, Any], versions: Mapping[str, int], length: int) -> list[int]:
+    """The version that sampled each token: spans of names that we gave, one after the other."""
+    found: list[int] = []
+    left = list(versions)
+    for span in _dicts(choice.get("weight_versions")):
+        name, start, end = (span.get(field) for field in ("version", "start", "end"))
+        if name not in left:
+            raise ServerError(
+                f"the server sampled with the weights {str(name)[:60]!r}, which are not those that were "
+                "loaded: it was started anew, or somebody else loads weights into it"
+            )
+        if start != len(found) or type(end) is not int or not start < end <= length:
+            raise _nonsense("weight_versions")
+        left = left[left.index(name) + 1 :]
+        found += [versions[name]] * (end - start)
+    if len(found) != length:
+        raise _nonsense("weight_versions")
+    return found
 
 
 def _at(row: Any, token: str) -> float:

@@ -86,19 +86,28 @@ class Control:
         except (KeyError, TypeError, ValueError) as error:
             raise ServerError(f"{self._client.url} describes itself badly: {error}") from None
 
-    def load(self, weights: Sequence[tuple[str, "torch.Tensor"]], name: str, folder: Path) -> None:
-        """Have the server take weights, once it is idle; whatever was cached under others is dropped.
+    def load(
+        self,
+        weights: Sequence[tuple[str, "torch.Tensor"]],
+        name: str,
+        folder: Path,
+        *,
+        keep: bool,
+    ) -> None:
+        """Have the server take weights; whatever was cached under others is dropped.
 
         Args:
             weights: under the names of the model's checkpoint.
-            name: of the weights; completions that they sample carry it.
+            name: of the weights; the server gives it to every token that they sample.
             folder: that the server looks into.
+            keep: whether requests in flight stop where they are, and go on with the new weights;
+                otherwise the server first finishes whatever it is still at.
 
         Raises:
             UsageError: The folder cannot be written to.
             ServerError: The server does not find the weights there, or fails.
         """
-        with _written(weights, folder) as file, self._paused():
+        with _written(weights, folder) as file, self._paused("keep" if keep else "wait"):
             # The name is new before the weights are: should they get lost half-way, the old one is gone.
             self._post("/update_weight_version", {"new_version": name})
             for worker in self._rpc("grpo_gym_load", file):
@@ -107,7 +116,8 @@ class Control:
                         f"{str(worker.get('error'))[:300]}: weights travel through a folder that this "
                         f"machine and the server's both see; give the server one by {FOLDER_VARIABLE}"
                     )
-            if self._post("/reset_prefix_cache") != {"success": True}:
+            done = self._post("/reset_prefix_cache?reset_running_requests=true")
+            if done != {"success": True}:
                 raise ServerError("the server kept a cache of the old weights")
 
     @contextlib.contextmanager
@@ -127,10 +137,10 @@ class Control:
         self._rpc("grpo_gym_scale_logits", 1.0)
 
     @contextlib.contextmanager
-    def _paused(self) -> Iterator[None]:
-        """The server finishes what it is at, and takes up nothing new meanwhile."""
+    def _paused(self, mode: str) -> Iterator[None]:
+        """The server takes up nothing new meanwhile."""
         try:
-            self._post("/pause?mode=wait")
+            self._post(f"/pause?mode={mode}")
             yield
         except BaseException:
             with contextlib.suppress(ServerError):

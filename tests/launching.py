@@ -40,3 +40,4 @@ def finish(processes: "list[subprocess.Popen[str]]", timeout_s: float = 110) -> 
     finally:
         for process in processes:
             process.kill()
+            process.communicate()

@@ -1,66 +1,92 @@
-"""Two processes that share an update end with the weights of one process."""
+"""Processes that share an update compute what one process computes, whatever is shared how."""
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
+import json
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
-
-RANK = """
-import sys
-import torch
 from accelerate import Accelerator
-from grpo_agents import AGENTS
-from grpo_gym.learner import Learner, OptimiserOptions
-from tests.learner_batches import make_batch
-from tests.models import tiny_model
 
-name, sizes, folder = sys.argv[1], tuple(map(int, sys.argv[2].split(","))), sys.argv[3]
-accelerator = Accelerator(cpu=True)
-options = OptimiserOptions(
-    learning_rate=1e-3, epochs=2, mini_batches=2, tokens_per_micro_batch=40, max_grad_norm=0.1
-)
-learner = Learner(tiny_model(0, "gpt2").double(), AGENTS[name](), options, accelerator)
-metrics = {}
-for seed in range(2):
-    batch = make_batch(seed, sizes)
-    metrics = learner.update(batch, learner.prepare(batch))
-torch.save((learner.state(), metrics), f"{folder}/{accelerator.num_processes}-{accelerator.process_index}.pt")
-if accelerator.num_processes > 1:
-    accelerator.wait_for_everyone()
-    torch.distributed.destroy_process_group()
-"""
+from grpo_gym.objectives import aggregations
+from grpo_gym.objectives.stages import Aggregation
+from tests.launching import finish, launch
+from tests.rank_cases import AGGREGATIONS, broken, cases, play
+
+# Two ranks play every case; three those in which the split differs most.
+NAMES = {
+    2: [*cases(), "broken"],
+    3: [name for name in cases() if name.startswith(("TokenMean", "PromptMean"))],
+}
 
 
-def launch(ranks: int, name: str, sizes: str, folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    running = []
-    for rank in range(ranks):
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-        if ranks > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            env |= {"ACCELERATE_USE_CPU": "true"}
-        command = [sys.executable, "-c", RANK, name, sizes, str(folder)]
-        running.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
-    for process in running:
-        _, errors = process.communicate(timeout=100)
-        assert process.returncode == 0, errors
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], dict[str, Any]]:
+    """(number of ranks, rank) to what it found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    found = {}
+    for count, names in NAMES.items():
+        words = ["-m", "tests.rank_cases", str(folder / str(count)), json.dumps(names)]
+        ends = finish(launch(count, *words, cwd=folder), timeout_s=400)
+        assert [end[0] for end in ends] == ["0"] * count, ends
+        for rank in range(count):
+            path = folder / f"{count}-{rank}.pt"
+            found[count, rank] = torch.load(path, weights_only=True)
+    return found
+
+
+@cache
+def alone(name: str) -> dict[str, Any]:
+    return play(cases()[name], Accelerator(cpu=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sizes"), [("dapo", "4,2,3"), ("ppo", "2,1,2")])
-def test_two_ranks_equal_one(name: str, sizes: str, tmp_path: Path) -> None:
-    launch(1, name, sizes, tmp_path)
-    launch(2, name, sizes, tmp_path)
-    weights, metrics = torch.load(tmp_path / "1-0.pt", weights_only=True)
-    for rank in (0, 1):
-        other_weights, other_metrics = torch.load(tmp_path / f"2-{rank}.pt", weights_only=True)
-        assert other_metrics == pytest.approx(metrics, rel=1e-9, abs=1e-12)
-        for key, value in weights.items():
-            torch.testing.assert_close(other_weights[key], value, rtol=0, atol=1e-9)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", cases())
+def test_ranks_equal_one_process(name: str, shared: dict[tuple[int, int], dict[str, Any]]) -> None:
+    expected, near = alone(name), cases()[name].close
+    for ranks, found in shared.items():
+        if name not in NAMES[ranks[0]]:
+            continue
+        for ours, theirs in zip(found[name]["metrics"], expected["metrics"], strict=True):
+            assert ours == pytest.approx(theirs, rel=near, abs=near), ranks
+        close(found[name]["weights"], expected["weights"], near)
+        pairs = zip(found[name]["gradients"], expected["gradients"], strict=True)
+        for ours, theirs in pairs:
+            close(ours, theirs, near)
+
+
+def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], near: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        torch.testing.assert_close(ours[key], value, rtol=near, atol=near)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_step_that_is_not_finite_on_one_rank_is_skipped_on_all(
+    shared: dict[tuple[int, int], dict[str, Any]],
+) -> None:
+    of_two = [found for (count, _), found in shared.items() if count == 2]
+    for found in of_two:
+        assert [row["skipped_steps"] for row in found["not finite"]["metrics"]] == [1, 1]
+        assert found["not finite"]["gradients"] == []
+    line = broken(Accelerator(cpu=True))
+    assert "not finite 2 times in a row" in line
+    assert {found["broken"] for found in of_two} == {line}
+
+
+def test_every_aggregation_is_among_the_cases() -> None:
+    public = {
+        value
+        for value in vars(aggregations).values()
+        if isinstance(value, type) and issubclass(value, Aggregation) and value is not Aggregation
+    }
+    assert {type(aggregation) for aggregation in AGGREGATIONS} == public
+
+
+@pytest.mark.parametrize("name", ["grpo", "a rank has nothing to do", "experts", "ppo"])
+def test_the_cases_have_something_to_learn(name: str) -> None:
+    for case in cases():
+        if case == name or case.endswith(name):
+            assert all(row["grad_norm"] > 0 for row in alone(case)["metrics"])

@@ -1,0 +1,167 @@
+"""What a learner is given, and what it makes of it, on any number of ranks: cases for `test_learner_ranks`.
+
+python -m tests.rank_cases FILE     # as one rank of several: saves what it found
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from grpo_agents import AGENTS
+from grpo_gym import UsageError
+from grpo_gym.agent import Agent
+from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.objectives.aggregations import (
+    FixedLengthMean,
+    PromptMean,
+    SequenceMean,
+    SequenceSum,
+    TokenMean,
+    TokenSum,
+)
+from grpo_gym.objectives.corrections import TIS
+from grpo_gym.objectives.penalties import KL, AdaptiveEntropy
+from grpo_gym.objectives.signals import Credit
+from grpo_gym.types import Batch
+from tests.learner_batches import make_batch
+from tests.models import tiny_model
+
+AGGREGATIONS = (
+    TokenMean(),
+    SequenceMean(),
+    SequenceMean(count_empty_rows=True),
+    SequenceSum(),
+    SequenceSum(count_empty_rows=True),
+    FixedLengthMean(7),
+    FixedLengthMean(7, count_empty_rows=True),
+    PromptMean(),
+    TokenSum(),
+)
+SPLITS = {
+    "whole groups": (4, 2, 3),
+    "a group split over the ranks": (5,),
+    "fewer groups than ranks": (3, 2),
+    "a rank has nothing to do": (2,),
+}
+
+
+UNEVEN = OptimiserOptions(learning_rate=1e-3, tokens_per_micro_batch=24, max_grad_norm=0.1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An agent, the sizes of the groups, how it is optimised, and what happens to the credit.
+
+    `close` is how much two numbers may differ, absolutely and relatively.
+    """
+
+    agent: Agent
+    sizes: tuple[int, ...] = (4, 2, 3)
+    options: OptimiserOptions = UNEVEN
+    spoil: Callable[[Credit], Credit] | None = None
+    top: int = 0
+    updates: int = 2
+    close: float = 1e-12  # in float64: the ranks add up the same numbers in another order
+    model_type: str = "gpt2"
+
+
+def one_row_left(credit: Credit) -> Credit:
+    """All tokens but those of the first row leave the loss."""
+    mask = credit.mask.clone()
+    mask[1:] = False
+    return replace(credit, mask=mask)
+
+
+def not_finite(credit: Credit) -> Credit:
+    """One token, which one rank alone computes, has an advantage that is no number."""
+    advantages = credit.advantages.clone()
+    advantages[-1, 0] = torch.nan
+    return replace(credit, advantages=advantages)
+
+
+def cases() -> dict[str, Case]:
+    """Every case by its name."""
+    grpo = AGENTS["grpo"]()
+    steps = OptimiserOptions(
+        learning_rate=1e-3, epochs=2, mini_batches=2, tokens_per_micro_batch=40, max_grad_norm=0.1
+    )
+    found = {}
+    for aggregation in AGGREGATIONS:
+        agent = replace(grpo, aggregation=aggregation)
+        for split, sizes in SPLITS.items():
+            spoil = one_row_left if split == "a rank has nothing to do" else None
+            found[f"{aggregation}: {split}"] = Case(agent, sizes, spoil=spoil, updates=1)
+    for name, make in AGENTS.items():
+        sizes = (2, 2, 2) if name == "two_grpo" else (4, 2, 3)
+        found[name] = Case(make(), sizes, steps)
+    found["reference"] = Case(replace(grpo, penalties=(KL(0.1),)), options=steps)
+    found["corrections"] = Case(replace(grpo, corrections=(TIS(2.0),)), options=steps)
+    found["state"] = Case(replace(grpo, penalties=(AdaptiveEntropy(10.0, step=0.01),)))
+    found["top log-probs"] = Case(AGENTS["dppo"](divergence="topk_kl", k=3), top=3, options=steps)
+    found["not finite"] = Case(grpo, spoil=not_finite)
+    found["no sharing"] = Case(grpo, options=replace(steps, share_prompts=False))
+    found["recomputation"] = Case(
+        grpo, options=replace(steps, gradient_checkpointing=True), model_type="llama"
+    )
+    # Its router computes in float32 whatever the weights are.
+    found["experts"] = Case(grpo, updates=1, close=1e-6, model_type="mixtral")
+    return found
+
+
+def play(case: Case, accelerator: Accelerator) -> dict[str, Any]:
+    """Some updates: their metrics, the gradients of each step, the weights at the end."""
+    # Ranks start from different weights; those of the first count.
+    seed = int(accelerator.process_index)
+    model = tiny_model(seed, case.model_type, experts_implementation="eager").double()
+    learner = Learner(model, case.agent, case.options, accelerator)
+    gradients: list[dict[str, torch.Tensor]] = []
+    step = learner._optimiser.step
+
+    def recorded() -> Any:
+        gradients.append(
+            {n: p.grad.clone() for n, p in learner.scorer.named_parameters() if p.grad is not None}
+        )
+        return step()
+
+    learner._optimiser.step = recorded
+    metrics = []
+    for number in range(case.updates):
+        batch = make_batch(number, case.sizes, top=case.top)
+        metrics.append(_update(learner, batch, case))
+    return {"metrics": metrics, "gradients": gradients, "weights": _copy(learner)}
+
+
+def _update(learner: Learner, batch: Batch, case: Case) -> dict[str, float]:
+    signals = learner.prepare(batch)
+    credit = learner.agent.credit(signals)
+    metrics = learner.update(batch, signals, case.spoil(credit) if case.spoil else credit)
+    learner.agent = learner.agent.adapt(metrics)
+    return metrics
+
+
+def _copy(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learner.scorer.state_dict().items()}
+
+
+def broken(accelerator: Accelerator) -> str:
+    """The error of a learner whose every step fails on one rank."""
+    case = replace(cases()["not finite"], options=OptimiserOptions(max_bad_steps=2))
+    try:
+        play(case, accelerator)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    this = Accelerator(cpu=True)
+    known, found = cases(), {}
+    for name in json.loads(sys.argv[2]):
+        found[name] = broken(this) if name == "broken" else play(known[name], this)
+    torch.save(found, f"{sys.argv[1]}-{this.process_index}.pt")
+    this.end_training()

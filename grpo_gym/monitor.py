@@ -102,6 +102,7 @@ def rollout_record(rollout: Rollout) -> dict[str, Any]:
         "prompt_ids": rollout.prompt_ids.tolist(),
         "token_ids": rollout.token_ids.tolist(),
         "mask": rollout.mask.astype(int).tolist(),
+        "versions": rollout.versions.tolist(),
     }
     if rollout.counted_tokens is not None:
         record["counted_tokens"] = rollout.counted_tokens

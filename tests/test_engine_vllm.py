@@ -15,8 +15,6 @@ from transformers import PreTrainedModel
 
 import grpo_gym
 from grpo_agents import grpo
-from grpo_gym.engines import vllm as vllm_module
-from grpo_gym.engines import vllm_weights
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.engines.vllm import VLLMEngine
@@ -27,6 +25,7 @@ from grpo_gym.sync import SyncError, verify_sync
 from tests.in_flight import check_sync_in_flight, synced
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
 from tests.sampled import sampled
+from tests.versions import check_versions
 
 # The CPU build has attention for heads of 32 and more.
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
@@ -217,29 +216,6 @@ def test_scores_wait_for_lanes_in_flight(engine: VLLMEngine) -> None:
     assert engine.step() == []
 
 
-def test_a_sleeping_engine_is_woken_part_by_part(
-    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPU build does not sleep: what it would be told on a GPU, in order."""
-    told: list[Any] = []
-    monkeypatch.setattr(engine._engine.model_config, "enable_sleep_mode", True)
-    for name in ("sleep", "wake_up"):
-        monkeypatch.setattr(engine._engine, name, lambda *a, **k: told.append((*a, *k.values())))
-    take = vllm_weights.take_weights
-    monkeypatch.setattr(
-        vllm_module, "take_weights", lambda *a: (told.append("weights taken"), take(*a))
-    )
-    engine.sleep()
-    engine.sleep()
-    assert told == [(1,)]
-    engine.load(model(1).state_dict(), 1)
-    assert told[1:] == [(["weights"],), "weights taken", (["kv_cache"],)]
-    engine.sleep()
-    told.clear()
-    engine.generate([[3]], Sampling(max_tokens=2), [0])
-    assert told == [(["weights", "kv_cache"],)]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -320,9 +296,12 @@ def test_a_run(env: str, tmp_path: Path) -> None:
         groups_per_step=4,
         group_size=4,
         max_tokens=24,
+        rollouts_every=1,
         run_dir=tmp_path / "run",
     )
+    check_versions(run.folder, steps=2)
     for row in read_metrics(run.metrics_path):
+        assert row["kept_fraction"] == 1
         assert 0 < row["sync_gap"] < 1e-4
         assert row["behaviour_gap_max"] < 1e-4
         assert row["effective_samples"] == pytest.approx(1)

@@ -151,6 +151,7 @@ def test_a_rollout_is_a_line_of_strict_json_in_ascii(tmp_path: Path) -> None:
         "prompt_ids": [1, 2],
         "token_ids": [3, 4, 5],
         "mask": [1, 1, 1],
+        "versions": [0, 0, 0],
     }
 
 

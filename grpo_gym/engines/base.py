@@ -143,7 +143,7 @@ class Engine(Speaker[Request, Completion]):
         """Log-prob of each token but the first of each sequence: arrays of length len(sequence) - 1."""
 
     def sleep(self) -> None:
-        """Leave the device's memory to the trainer until the next call. The default holds on to it."""
+        """Leave the device's memory to the trainer until the next `load`. The default holds on to it."""
         return
 
     def generate(

@@ -1,6 +1,7 @@
 """Sampling with vLLM in this process: token ids in, token ids and log-probs out."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class VLLMEngine(Engine):
             self._check_ids(request.prompt_ids)
         from vllm.exceptions import VLLMClientError
 
-        self._wake(*_MEMORY)
+        self._require_awake()
         added: list[str] = []
         try:
             for request, params in [(r, self._params(r)) for r in requests]:
@@ -114,7 +115,8 @@ class VLLMEngine(Engine):
                 raise RuntimeError(f"vLLM lost {len(self._running)} requests")
             return [self._take(output) for output in self._finished()]
         except BaseException:
-            self.abort()
+            with suppress(Exception):  # what broke it says more
+                self.abort()
             raise
 
     @property
@@ -124,9 +126,10 @@ class VLLMEngine(Engine):
 
     def abort(self) -> None:
         """See `Engine.abort`."""
-        if self._running:
-            self._engine.abort_request([str(name) for name in self._running])
+        names = [str(name) for name in self._running]
         self._running.clear()
+        if names:
+            self._engine.abort_request(names)
 
     def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
         """See `Engine.load`. Whatever was cached under the old weights is dropped.
@@ -136,9 +139,9 @@ class VLLMEngine(Engine):
             RuntimeError: vLLM did not drop its cache.
         """
         weights = self._checkpoint.weights(state)
-        self._wake("weights")  # the room for the cache comes after them
+        self._wake("weights")
         self._engine.collective_rpc(take_weights, args=(weights,))
-        self._wake(*_MEMORY)
+        self._wake("kv_cache")  # after the weights, which may need room of their own on their way
         if not self._engine.reset_prefix_cache(reset_running_requests=True):
             raise RuntimeError("vLLM kept a cache of the old weights: some request still holds it")
         self.version = version
@@ -162,7 +165,7 @@ class VLLMEngine(Engine):
                     f"a sequence of {len(sequence)} tokens is longer than the context length of "
                     f"{self.context_length}"
                 )
-        self._wake(*_MEMORY)
+        self._require_awake()
         scores = [np.empty(0) for _ in sequences]
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
         self._engine.apply_model(scale_logits(1 / (temperature or 1.0)))
@@ -191,10 +194,10 @@ class VLLMEngine(Engine):
         return scores
 
     def sleep(self) -> None:
-        """See `Engine.sleep`: weights go to the host's memory, the cache is freed; not on the CPU."""
+        """See `Engine.sleep`: the device's memory is freed, and `load` must come next; not on the CPU."""
         self._require_idle("sleeping")
         if self._engine.model_config.enable_sleep_mode and not self._asleep:
-            self._engine.sleep(level=1)
+            self._engine.sleep(level=2)  # the weights are not kept: others come
             self._asleep = list(_MEMORY)
 
     def close(self) -> None:
@@ -202,12 +205,16 @@ class VLLMEngine(Engine):
         self.abort()
         self._engine.engine_core.shutdown()
 
-    def _wake(self, *parts: str) -> None:
-        """Undo `sleep` for some parts of the memory; without effect on those that are awake."""
-        due = [part for part in parts if part in self._asleep]
-        if due:
-            self._engine.wake_up(due)
-            self._asleep = [part for part in self._asleep if part not in due]
+    def _wake(self, part: str) -> None:
+        """Undo `sleep` for a part of the memory; without effect if it is awake."""
+        if part in self._asleep:
+            torch.cuda.empty_cache()  # what the trainer has let go of, and torch still holds
+            self._engine.wake_up([part])
+            self._asleep.remove(part)
+
+    def _require_awake(self) -> None:
+        if self._asleep:
+            raise RuntimeError("the engine slept and has no weights: load some before it is used")
 
     def _add(self, name: str, prompt_ids: Sequence[int], params: "SamplingParams") -> None:
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)

@@ -110,8 +110,8 @@ def start(
             return LLMEngine(
                 config, Executor.get_class(config), log_stats=False, multiprocess_mode=False
             )
-        except (ValueError, TypeError, RuntimeError, OSError) as error:
-            line = " ".join(str(error).split())[:400]
+        except Exception as error:  # whatever vLLM's own checks raise, assertions among them
+            line = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             raise UsageError(f"vLLM does not start with model {model!r}: {line}") from error
 
 

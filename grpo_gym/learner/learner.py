@@ -122,12 +122,11 @@ class Learner:
 
         Returns:
             Metrics: `loss`, `grad_norm` (before clipping), `learning_rate`, `log_ratio_max` (how far
-            the policy moved from the old one), `behaviour_gap_mean` and `behaviour_gap_max`
-            (absolute difference between the sampler's log-probs and the learner's at the start of
-            the update), `effective_samples` (share of the tokens that are worth anything after
-            weighing them by old over behaviour: mean(w)^2 / mean(w^2)), `tokens` (sampled tokens in
-            the batch), `skipped_steps`, and those of the agent, `entropy` among them. A mean of
-            nothing is left out.
+            the policy moved from the old one), `behaviour_gap_max` (largest difference between the
+            sampler's log-probs and the learner's at the start of the update), `effective_samples`
+            (share of the tokens that are worth anything after weighing them by old over behaviour:
+            mean(w)^2 / mean(w^2)), `tokens` (sampled tokens in the batch), `skipped_steps`, and
+            those of the agent, `entropy` among them. A mean of nothing is left out.
 
         Raises:
             UsageError: The loss or the gradient was not finite `max_bad_steps` times in a row. The
@@ -323,6 +322,5 @@ def _meter_distances(outputs: Outputs, signals: Signals, meters: Meters) -> None
         weight, gap = bounded_exp(log_weight.double()), log_weight.abs()
         meters.mean("weight", float(weight.sum()), weight.numel())
         meters.mean("weight_square", float(weight.square().sum()), weight.numel())
-        meters.mean("behaviour_gap_mean", float(gap.sum()), gap.numel())
         if gap.numel():
             meters.max("behaviour_gap_max", float(gap.max()))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,11 @@ class UsesNumpyGlobal(CopyEnv):
         return super().observe(task)
 
 
+class Leaves(CopyEnv):
+    def respond(self, task: Task, action: str) -> Score:
+        raise SystemExit(0)
+
+
 class BothFlags(CopyEnv):
     def step(self, action: str) -> Any:
         observation, reward, _, _, info = super().step(action)
@@ -157,6 +163,7 @@ class SaysNothing(CopyEnv):
         (BonusForNothing, "hacks"),
         (ChokesOnSurrogates, "junk"),
         (PaysInfinity, "junk"),
+        (Leaves, "junk"),
         (BothFlags, "junk"),
         (SaysNothing, "junk"),
         (NeverEnds, "end"),
@@ -171,6 +178,20 @@ def test_each_clause_can_fail(broken: type[CopyEnv], clause: str) -> None:
     assert failed[clause]
     assert not report.ok
     assert f"failed  {clause}" in str(report)
+
+
+def test_what_an_environment_raises_is_told_with_the_place_on_one_short_line() -> None:
+    class Breaks(CopyEnv):
+        def respond(self, task: Task, action: str) -> Score:
+            raise RuntimeError("no\ndatabase" + "!" * 5000)
+
+    failed = [o for o in check_environment(Breaks, range(1)).outcomes if o.result == "failed"]
+    assert failed
+    for outcome in failed:
+        assert re.match(
+            r"RuntimeError\('no\\ndatabase!+ at .*test_contract.py:\d+$", outcome.detail
+        )
+        assert len(outcome.detail) < 1200
 
 
 class Foreign(gymnasium.Env[str, str]):

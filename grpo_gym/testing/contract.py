@@ -1,5 +1,6 @@
 """The environment contract as a report, and as a class of tests."""
 
+import traceback
 import unittest
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from typing import Any, Literal
 import gymnasium
 
 from grpo_gym.testing import checks
+
+LONGEST_DETAIL = 800
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,20 @@ def check_environment(make: checks.Make, seeds: Sequence[int] = range(8)) -> Rep
             check(make, seeds)
         except unittest.SkipTest as reason:
             outcomes.append(Outcome(name, "skipped", str(reason)))
-        except Exception as error:  # whatever goes wrong in an environment is its failure
-            detail = str(error) if isinstance(error, AssertionError) else repr(error)
-            outcomes.append(Outcome(name, "failed", " ".join(detail.split())))
+        except (Exception, SystemExit) as error:  # whatever goes wrong is the environment's failure
+            outcomes.append(Outcome(name, "failed", _told(error)))
         else:
             outcomes.append(Outcome(name, "passed"))
     return Report(tuple(outcomes))
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, on one line; of anything but a broken clause also where it was raised."""
+    if isinstance(error, AssertionError):
+        return " ".join(str(error).split())[:LONGEST_DETAIL]
+    detail = " ".join(repr(error).split())[:LONGEST_DETAIL]
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{detail} at {last.filename}:{last.lineno}"
 
 
 class EnvContract:

@@ -207,6 +207,7 @@ def _optimiser_options(config: TrainConfig) -> OptimiserOptions:
         tokens_per_micro_batch=config.tokens_per_micro_batch,
         temperature=config.temperature,
         precision=config.precision,
+        fp32_lm_head=config.fp32_lm_head,
         gradient_checkpointing=config.gradient_checkpointing,
         max_bad_steps=config.max_bad_steps,
         seed=config.seed,

@@ -1,7 +1,8 @@
 """What samples, as a config says: an engine in this process, a server, or an endpoint."""
 
+import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 
@@ -18,8 +19,12 @@ from grpo_gym.config import (
 from grpo_gym.engines.base import Engine
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
-from grpo_gym.lora import has_adapter, merged_state, merged_twin
+from grpo_gym.learner import use_float32_head
+from grpo_gym.lora import has_adapter, merge, merged_state, merged_twin
 from grpo_gym.policy import TINY, Policy, load_policy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -75,22 +80,22 @@ def make_engine(
         config: says which engine.
         policy: what to sample from.
         max_lanes: most rollouts in play at once.
-        precision: "fp32" or "bf16", of an engine with weights of its own.
+        precision: "fp32" or "bf16", of an engine with weights of its own; `hf` has them if its argument
+            dtype says bfloat16.
 
     Raises:
         UsageError: There is no such engine here, or it refuses its arguments.
     """
     if config.engine == "hf":
-        if config.engine_arg:
-            raise UsageError("engine_arg is for engine vllm; engine hf has no arguments")
-        model = merged_twin(policy.model) if has_adapter(policy.model) else policy.model
-        return HFEngine(model, policy.tokenizer, max_lanes=max_lanes)
+        return HFEngine(_model(config, policy, precision), policy.tokenizer, max_lanes=max_lanes)
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
     arguments = parse_arguments(config.engine_arg, "engine argument")
     engine: Engine
     if config.engine == "vllm":
         from grpo_gym.engines.vllm import VLLMEngine
 
+        if _fp32_lm_head(config):
+            arguments |= _fp32_head(arguments)
         engine = VLLMEngine(policy.source, dtype=dtype, max_lanes=max_lanes, arguments=arguments)
         as_it_is_on_disk = policy.adapter is None and not has_adapter(policy.model)
     else:
@@ -105,6 +110,42 @@ def make_engine(
             engine.close()
             raise
     return engine
+
+
+def _model(config: TaskOptions, policy: Policy, precision: str) -> "PreTrainedModel":
+    """What engine `hf` runs: the policy's model, or a copy in half precision."""
+    arguments = parse_arguments(config.engine_arg, "engine argument")
+    dtype = arguments.get("dtype", "float32")
+    if arguments.keys() - {"dtype"} or dtype not in ("float32", "bfloat16"):
+        raise UsageError(
+            "engine_arg of engine hf is dtype=bfloat16, to sample from a copy in half precision"
+        )
+    if dtype == "float32":
+        return merged_twin(policy.model) if has_adapter(policy.model) else policy.model
+    if isinstance(config, TrainConfig) and precision != "bf16":
+        raise UsageError(
+            "engine_arg dtype=bfloat16 needs precision bf16, by which the sync is judged"
+        )
+    copied = copy.deepcopy(policy.model)
+    if has_adapter(copied):
+        merge(copied)
+    if _fp32_lm_head(config):
+        use_float32_head(copied)
+    return cast("PreTrainedModel", cast(Any, copied).bfloat16())
+
+
+def _fp32_head(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The engine argument by which vLLM computes its head in float32, beside those of the user."""
+    overrides = arguments.get("hf_overrides", {})
+    if not isinstance(overrides, Mapping):
+        raise UsageError(
+            "engine argument hf_overrides must be a table, as in hf_overrides={ a = 1 }"
+        )
+    return {"hf_overrides": {"head_dtype": "float32", **overrides}}
+
+
+def _fp32_lm_head(config: TaskOptions) -> bool:
+    return isinstance(config, TrainConfig) and config.fp32_lm_head
 
 
 def _server(

@@ -153,6 +153,8 @@ class TrainConfig(SamplingOptions, TaskOptions):
     """Most tokens in one forward pass: decides memory and speed, never the result."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 runs the model under autocast; weights, log-probs and loss stay in float32."""
+    fp32_lm_head: bool = False
+    """Compute logits in float32 from hidden states in float32, in the engine as in the learner."""
     lora_rank: int = 0
     """Train a LoRA adapter of this rank, not the model's own weights; 0: those."""
     lora_alpha: float = 32.0

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from grpo_gym.agent import Agent
 from grpo_gym.errors import UsageError
 from grpo_gym.learner.batching import parts, shuffled
+from grpo_gym.learner.float32_head import use_float32_head
 from grpo_gym.learner.forward import Scorer
 from grpo_gym.learner.meters import Meters
 from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
@@ -70,6 +71,8 @@ class Learner:
         self.version = 0
         self.steps = 0
         self._bad_steps = 0
+        if options.fp32_lm_head:
+            use_float32_head(model)
         scorer = Scorer(
             master(model),
             options.share_prompts,

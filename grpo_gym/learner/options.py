@@ -30,6 +30,8 @@ class OptimiserOptions:
         temperature: the sampling temperature, at which log-probs are computed.
         precision: "bf16" runs the model under autocast; weights, log-probs and loss stay in
             float32.
+        fp32_lm_head: turn hidden states and head to float32 for the logits, also in a model that makes
+            its logits itself; all others get that here in any case.
         share_prompts: encode each prompt once for the rows that have it, where the model can.
         gradient_checkpointing: recompute activations in the backward pass: less memory, more time.
             Prompts are then not shared.
@@ -52,6 +54,7 @@ class OptimiserOptions:
     tokens_per_micro_batch: int = 16_384
     temperature: float = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
+    fp32_lm_head: bool = False
     share_prompts: bool = True
     gradient_checkpointing: bool = False
     max_bad_steps: int = 3

@@ -30,6 +30,8 @@ def test_every_environment_has_a_row_and_a_sample() -> None:
     for row in own_rows():
         assert f"| `{row.id}` | {row.turns} |" in page
         assert page.count(f"\n### `{row.id}`\n\n{row.summary}") == 1
+        sample = page.partition(f"\n### `{row.id}`\n")[2].partition("\n### `")[0]
+        assert "\n[assistant] " in sample or not README.is_file()
         assert row.licence
         assert row.source
         assert row.verifier

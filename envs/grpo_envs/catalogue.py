@@ -12,6 +12,11 @@ README = Path(__file__).parents[1] / "README.md"
 SAMPLES = Path(__file__).parent / "samples"
 
 LONGEST_MESSAGE = 1500
+WITHOUT_SOLUTION = {
+    "grpo_gym/Blackjack-v0": ("\\boxed{stick}",),
+    "grpo_gym/MiniGrid-v0": ("\\boxed{right}", "\\boxed{forward}", "\\boxed{jump}"),
+}
+"""What is played in the sample of an environment that names no solution."""
 
 _TITLE = """# Environments
 
@@ -65,7 +70,7 @@ def readme(previous: str = "") -> str:
 
 
 def conversation(id: str) -> str:
-    """One seeded task, played by its solution where it has one, and what it earned.
+    """One seeded task, played by its solution or a few actions, and what it earned.
 
     Raises:
         UsageError: The environment cannot be made.
@@ -77,7 +82,7 @@ def conversation(id: str) -> str:
     assert text_env.task is not None
     reward = 0.0
     info: dict[str, Any] = {}
-    for action in text_env.solution(text_env.task):
+    for action in text_env.solution(text_env.task) or WITHOUT_SOLUTION.get(id, ()):
         _, earned, _, _, info = env.step(action)
         reward += float(earned)
     lines = [f"[{m['role']}] {_shortened(m['content'])}" for m in text_env.conversation]

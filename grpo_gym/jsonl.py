@@ -1,4 +1,4 @@
-"""Reading JSON lines with errors that say where."""
+"""Reading JSON lines, and lists in JSON, with errors that say where."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,37 @@ def read_jsonl(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     Raises:
         UsageError: The file is missing, empty or not UTF-8; or a line is not a JSON object.
     """
+    rows = []
+    for number, content in enumerate(_text(path).split("\n"), start=1):
+        if content.strip():
+            rows.append((number, _object(content, f"{path}:{number}")))
+    if not rows:
+        raise UsageError(f"{path}: the file is empty")
+    return rows
+
+
+def read_json_list(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON file that holds a list of them, each with its number, from 1.
+
+    Raises:
+        UsageError: The file is missing, empty or not UTF-8; or it holds anything else.
+    """
+    text = _text(path)
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UsageError(f"{path}: a .json file must hold a list of objects; one a line is .jsonl")
+    if not rows:
+        raise UsageError(f"{path}: the file is empty")
+    return list(enumerate(rows, start=1))
+
+
+def _text(path: str | Path) -> str:
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no such file") from error
     except OSError as error:
@@ -24,13 +52,6 @@ def read_jsonl(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UsageError(f"{path}:{line}: not UTF-8 text") from error
-    rows = []
-    for number, content in enumerate(text.split("\n"), start=1):
-        if content.strip():
-            rows.append((number, _object(content, f"{path}:{number}")))
-    if not rows:
-        raise UsageError(f"{path}: the file is empty")
-    return rows
 
 
 def stamp(path: str | Path) -> tuple[int, int] | None:

@@ -167,6 +167,30 @@ def test_parquet_files_are_read(tmp_path: Path) -> None:
         MathDatasetEnv(path=tmp_path / "b.parquet")
 
 
+def test_a_list_in_a_json_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ROWS, indent=2))
+    assert tasks(MathDatasetEnv(path=path))[2] == ("a.json:3", "What is 2 + 5?", "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "not JSON"),
+        ("[" * 9999, "not JSON"),
+        ('{"problem": "a"}', "must hold a list of objects"),
+        ("[1]", "must hold a list of objects"),
+        ("[]", "is empty"),
+        ("\xff", "not JSON"),
+    ],
+)
+def test_other_json_files_are_told(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"a\.json: .*{message}"):
+        MathDatasetEnv(path=path)
+
+
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
     module = ModuleType(name)
     vars(module).update(members)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_gym.errors import UsageError
-from grpo_gym.jsonl import read_jsonl, stamp
+from grpo_gym.jsonl import read_json_list, read_jsonl, stamp
 from grpo_gym.tasks import ListTasks, Task
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -82,8 +82,9 @@ def load_tasks(
 
     Args:
         build: makes a task of each row.
-        path: a `.jsonl` or `.parquet` file, whose rows belong to `split`; or a folder with such files,
-            one a split and named after it, as in `train.jsonl` or `train-00000-of-00002.parquet`.
+        path: a `.jsonl`, `.parquet` or `.json` file (a list of objects), whose rows belong to `split`;
+            or a folder with files of the first two kinds, one a split and named after it, as in
+            `train.jsonl` or `train-00000-of-00002.parquet`.
         dataset: id of a data set on the Hugging Face hub, or a folder that `datasets` can load;
             instead of `path`.
         config: its configuration.
@@ -131,13 +132,13 @@ def _from_hub(build: Build, dataset: str, config: str | None) -> ListTasks:
 
 
 def read_file(path: Path, split: str) -> Iterator[Row]:
-    """The rows of a `.parquet` file, or else of a JSON-lines file, numbered from 1.
+    """The rows of a `.parquet` file, a `.json` file or else a JSON-lines file, numbered from 1.
 
     Raises:
         UsageError: The file is missing or malformed, or `pyarrow` is needed and not installed.
     """
-    numbered = _read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path)
-    for number, values in numbered:
+    read = {".parquet": _read_parquet, ".json": read_json_list}.get(path.suffix, read_jsonl)
+    for number, values in read(path):
         yield Row(f"{path.name}:{number}", split, f"{path}:{number}", values)
 
 

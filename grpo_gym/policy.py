@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from grpo_gym.chat_templates import read_template
 from grpo_gym.errors import UsageError
-from grpo_gym.lora import SavedAdapter, is_adapter_folder, merge, put_adapter, read_adapter
+from grpo_gym.lora import (
+    ADAPTER_CONFIG,
+    SavedAdapter,
+    is_adapter_folder,
+    merge,
+    put_adapter,
+    read_adapter,
+)
 from grpo_gym.model_kinds import check_kind, unloadable
 from grpo_gym.rendering import Renderer
 
@@ -191,26 +198,36 @@ def _is_folder(source: str | Path) -> bool:
 def _without_hub(name: str) -> bool:
     """Whether only the local cache is to be asked, since the hub cannot be reached.
 
-    The loaders would try again for a minute before they gave up.
+    The loaders would try again for a minute before they gave up. And an adapter, which is refused, they
+    would load by themselves, with whatever its config asks for.
     """
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    def cached(file: str) -> bool:
+        return isinstance(try_to_load_from_cache(name, file), str)
+
     try:
-        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
+        files = HfApi().model_info(name, timeout=_HUB_TIMEOUT_S).siblings or ()
+        is_adapter, offline = any(file.rfilename == ADAPTER_CONFIG for file in files), False
     except RepositoryNotFoundError as error:
         raise UsageError(
             f"there is no model folder {name}, and no model of that name on the Hugging Face hub that "
             "may be read"
         ) from error
     except Exception as error:  # offline mode, no network, a hub that is down
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        is_adapter, offline = cached(ADAPTER_CONFIG), True
+        if not is_adapter and not cached("config.json"):
             raise UsageError(
                 f"there is no model folder {name}, the Hugging Face hub cannot be reached "
                 f"({' '.join(str(error).split())[:100]}), and its cache here does not hold the model"
             ) from error
-        return True
-    return False
+    if is_adapter:
+        raise UsageError(
+            f"{name} is an adapter on the hub: fetch it (hf download {name} --local-dir FOLDER) and give "
+            "the folder"
+        )
+    return offline
 
 
 def _check_weights(name: str | Path, report: Mapping[str, Any]) -> None:

@@ -4,10 +4,12 @@ import math
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import HfApi
 from safetensors.torch import load_file
 
 import grpo_gym
@@ -234,6 +236,28 @@ def test_an_adapter_whose_base_is_not_to_be_had_says_so(arithmetic: Run, tmp_pat
         (folder / "adapter_config.json").write_text(text)
         with pytest.raises(UsageError, match=message):
             load_policy(folder)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_an_adapter_on_the_hub_is_not_left_to_others_to_load(
+    reachable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def info(self: HfApi, name: str, timeout: float) -> SimpleNamespace:
+        if not reachable:
+            raise TimeoutError
+        names = ("config.json", "adapter_config.json")
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in names])
+
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "adapter_config.json").write_text("{}")
+    refs = tmp_path / "models--owner--name" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text(snapshot.name)
+    monkeypatch.setattr(HfApi, "model_info", info)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UsageError, match="owner/name is an adapter on the hub: fetch it"):
+        load_policy("owner/name")
 
 
 def test_the_base_is_named_by_its_whole_path(

@@ -13,6 +13,7 @@ from grpo_gym.lora.adapter import (
     misfits,
 )
 from grpo_gym.lora.files import (
+    ADAPTER_CONFIG,
     SavedAdapter,
     fingerprint,
     is_adapter_folder,
@@ -23,6 +24,7 @@ from grpo_gym.lora.files import (
 from grpo_gym.lora.merging import merge, merged_state, merged_twin
 
 __all__ = [
+    "ADAPTER_CONFIG",
     "LoraOptions",
     "SavedAdapter",
     "adapter_off",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import PreTrainedModel
 
-CONFIG = "adapter_config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 _WEIGHT = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
 
@@ -85,12 +85,12 @@ def save_adapter(model: "nn.Module", folder: Path) -> None:
     }
     config |= {"target_modules": sorted(lora_layers(model)), "inference_mode": True}
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    (folder / CONFIG).write_text(text, encoding="utf-8")
+    (folder / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
 
 
 def is_adapter_folder(path: Path) -> bool:
     """Whether a folder holds an adapter."""
-    return (path / CONFIG).is_file()
+    return (path / ADAPTER_CONFIG).is_file()
 
 
 def read_adapter(folder: Path) -> SavedAdapter:
@@ -143,7 +143,7 @@ def _layer(folder: Path, name: str) -> str:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
+    path = folder / ADAPTER_CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -151,9 +151,9 @@ def _config(folder: Path) -> dict[str, Any]:
             f"there is no adapter in {folder}: {path.name}: {error.strerror}"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"adapter {folder}: its {CONFIG} is not JSON: {error}") from error
+        raise UsageError(f"adapter {folder}: its {ADAPTER_CONFIG} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"adapter {folder}: its {CONFIG} is not an object")
+        raise UsageError(f"adapter {folder}: its {ADAPTER_CONFIG} is not an object")
     for name, plain in _PLAIN.items():
         value = config.get(name, plain[0])
         if value not in plain:

@@ -54,8 +54,10 @@ def main() -> None:
     parser.add_argument("precision", choices=("fp32", "bf16"))
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--hidden", type=int, default=896)
-    parser.add_argument("--any-device", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
+    if options.dry_run:
+        options.layers, options.hidden = 2, 128
     result: dict[str, float | str] = {"mode": f"{options.engine}:{options.precision}"}
     if options.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         print(json.dumps(result | {"skipped": "vLLM is not installed"}))
@@ -70,9 +72,9 @@ def main() -> None:
             engine=options.engine,
             precision=options.precision,
             steps=2,
-            groups_per_step=8,
+            groups_per_step=2 if options.dry_run else 8,
             group_size=8,
-            max_tokens=64,
+            max_tokens=8 if options.dry_run else 64,
             learning_rate=1e-4,
             save_every=0,
             rollouts_every=0,

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Trains a random model of half a billion parameters for two steps with every engine that the machine has,
 # and prints one line of JSON for each: tokens a second, peak memory, gap after the sync. Nothing is
-# downloaded. Without an NVIDIA GPU it says so and does nothing; --any-device runs it on what there is.
-#   PYTHON=python3 benchmarks/gpu_smoke.sh [--any-device] [--layers 32] [--hidden 896]
+# downloaded. Without an NVIDIA GPU it says so and does nothing; --dry-run does the same with a tiny model on
+# whatever there is. Ends with status 1 if an engine failed.
+#   PYTHON=python3 benchmarks/gpu_smoke.sh [--dry-run] [--layers 32] [--hidden 896]
 # Where packages are missing and cannot be installed, SITE may name a folder made elsewhere with
 #   pip install --no-deps --target FOLDER gymnasium farama-notifications cloudpickle accelerate tyro ...
 set -euo pipefail
@@ -10,11 +11,15 @@ root="$(cd "$(dirname "$0")/.." && pwd)"
 python="${PYTHON:-python3}"
 export PYTHONPATH="$root:$root/envs:$root/agents${SITE:+:$SITE}${PYTHONPATH:+:$PYTHONPATH}"
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-if [[ " $* " != *" --any-device "* ]] && ! nvidia-smi >/dev/null 2>&1; then
+if [[ " $* " != *" --dry-run "* ]] && ! nvidia-smi >/dev/null 2>&1; then
   echo '{"skipped": "no NVIDIA GPU"}'
   exit 0
 fi
+status=0
 for mode in hf:fp32 hf:bf16 vllm:bf16; do
-  timeout 180 "$python" "$root/benchmarks/gpu_smoke.py" "${mode%:*}" "${mode#*:}" "$@" ||
+  timeout 180 "$python" "$root/benchmarks/gpu_smoke.py" "${mode%:*}" "${mode#*:}" "$@" || {
     echo "{\"mode\": \"$mode\", \"error\": \"exit status $?\"}"
+    status=1
+  }
 done
+exit "$status"

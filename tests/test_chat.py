@@ -65,7 +65,16 @@ def test_tools_are_called_natively_or_in_text(policy: Any) -> None:
 
 
 def test_tools_can_be_left_to_the_prompt() -> None:
-    with endpoint(solve_with_text_calls) as here:
+    """The server's template then has the word on how a result is shown."""
+
+    def policy(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        if last["role"] == "tool":
+            assert last == {"role": "tool", "name": "calculator", "content": last["content"]}
+            return f"\\boxed{{{last['content']}}}"
+        return solve_with_text_calls(body)
+
+    with endpoint(policy) as here:
         result = grpo_gym.evaluate(
             env=CALCULATOR,
             model="m",

@@ -44,7 +44,9 @@ class ChatCollector(BaseCollector):
         return self._endpoint.cost()
 
     def _new_lane(self, seed: tuple[int, ...]) -> Episode:
-        return ChatLane(self._sampling, self._options.rollout_tokens, seed)
+        return ChatLane(
+            self._sampling, self._options.rollout_tokens, seed, self._endpoint.native_tools
+        )
 
     def _render(self, start: Start) -> Tools:
         return start.tools

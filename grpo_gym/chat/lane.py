@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from grpo_gym.answers import Answer
-from grpo_gym.chat.answer import ChatAnswer
+from grpo_gym.chat.answer import ChatAnswer, NativeCall
 from grpo_gym.chat.messages import observed, said
 from grpo_gym.chat.tools import write_action
 from grpo_gym.engines.base import Sampling
@@ -47,11 +47,14 @@ class ChatLane(Episode):
         rollout_tokens: most tokens after the prompt, as far as the endpoint has counted them: an
             observation counts when it has been sent.
         seed: of the draws.
+        native_tools: whether tools are called in the API's own way; else results keep their role, and
+            the template that the server fills in has the word.
     """
 
     sampling: Sampling
     rollout_tokens: int | None
     seed: tuple[int, ...]
+    native_tools: bool = True
     messages: list[dict[str, Any]] = field(default_factory=list)
     tools: Tools = ()
     _used: int = 0
@@ -61,7 +64,7 @@ class ChatLane(Episode):
     def start(self, task_id: str, prompt: tuple[Message, ...], rendered: Tools) -> None:
         """Take the first observation; what is rendered of it is the tools."""
         self.task_id, self.prompt, self.tools = task_id, prompt, rendered
-        self.messages = observed(prompt)
+        self.messages = self._observed(prompt, ())
 
     def request(self, number: int) -> ChatRequest | None:
         """What to ask next, or None when no token may be sampled any more."""
@@ -123,5 +126,12 @@ class ChatLane(Episode):
 
     def _extend(self, answer: Answer) -> None:
         assert self._answer is not None
-        self.messages += observed(answer.messages, self._answer.calls)
+        self.messages += self._observed(answer.messages, self._answer.calls)
         self.tools = answer.tools
+
+    def _observed(
+        self, messages: tuple[Message, ...], calls: tuple[NativeCall, ...]
+    ) -> list[dict[str, Any]]:
+        if self.native_tools or calls:
+            return observed(messages, calls)
+        return [dict(message) for message in messages]

@@ -24,8 +24,8 @@ def observed(messages: Sequence[Message], calls: Sequence[NativeCall] = ()) -> l
     """What the environment said after a turn with these native calls.
 
     The API wants a message of role tool for each call, right after the turn, and none without a call:
-    results of calls in a text format are put as the chat templates of such models put them, into a
-    message of the user.
+    results of calls in a text format are then put as the chat templates of such models put them, into
+    a message of the user.
     """
     waiting = list(calls)
     results: list[dict[str, Any]] = []

@@ -23,7 +23,7 @@ class ChatOptions:
             that broke.
         key_env: name of the environment variable that holds the API key.
         tools: "native" sends the schemas of an environment's tools, so that the model can call them in
-            the API's own way; "text" leaves it to the prompt.
+            the API's own way; "text" leaves calls to the prompt, and results to the server's template.
         body: further fields of every request, such as {reasoning_effort = "low"}.
 
     Raises:

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_gym.engines import draw as drawing
 from grpo_gym.engines.base import Sampling
-from grpo_gym.engines.draw import Settings, distribution, draw
+from grpo_gym.engines.draw import Settings, distribution, draw, truncated
 
 CPU = torch.device("cpu")
 LOGITS = st.lists(
@@ -122,3 +123,25 @@ def test_top_logprobs_are_the_most_probable_of_the_distribution():
 def test_logits_that_are_not_finite_are_an_error(bad):
     with pytest.raises(FloatingPointError, match="diverged"):
         one([0.0, bad, 1.0], Sampling(), 0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_vocabulary_is_cut_as_by_sorting_all_of_it(seed, monkeypatch):
+    generator = torch.Generator().manual_seed(seed)
+    samplings = [
+        Sampling(top_k=50),
+        Sampling(top_k=50, top_p=0.7, temperature=0.3),
+        Sampling(top_k=3000, top_p=0.5),  # more than are looked at first
+        Sampling(top_p=0.3),
+        Sampling(top_p=0.99),
+        Sampling(min_p=0.1),
+        Sampling(min_p=1e-6),
+    ]
+    logits = 2 * torch.randn(len(samplings), 5000, generator=generator)
+    if seed > 1:
+        logits = logits.round()  # many ties, at every border
+    looked = truncated(logits.log_softmax(-1), samplings)
+    monkeypatch.setattr(drawing, "HEAD", 5000)
+    sorted_ = truncated(logits.log_softmax(-1), samplings)
+    assert torch.equal(looked.isfinite(), sorted_.isfinite())
+    torch.testing.assert_close(looked, sorted_, rtol=0, atol=1e-5)

@@ -9,6 +9,7 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,7 +54,7 @@ class Digits(GSM8KEnv):
     """GSM8K's questions, where the share of digits is the reward, of which any answer has some."""
 
     def respond(self, task: Task, action: str) -> Score:
-        return Score(value=sum(map(str.isdigit, action)) / max(1, len(action)))
+        return Score(sum(map(str.isdigit, action)) / max(1, len(action)), success=False)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +69,15 @@ def model(request: pytest.FixtureRequest) -> Path:
 def measured(words: list[str]) -> int:
     """Run a command to its end; the most memory that it and its children held at once, in bytes."""
     started, peak = time.monotonic(), 0
-    with subprocess.Popen(
-        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as child:
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(words, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         while child.poll() is None:
             peak = max(peak, resident(child.pid))
             time.sleep(0.2)
-        output = child.stdout.read().decode() if child.stdout else ""
-    assert child.returncode == 0, output
-    print(
-        f"\n{words[3:5]}: {time.monotonic() - started:.0f} s, peak {peak / GIB:.2f} GiB\n{output}"
-    )
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    assert child.returncode == 0, text
+    print(f"\n{time.monotonic() - started:.0f} s, peak {peak / GIB:.2f} GiB\n{text}")
     return peak
 
 

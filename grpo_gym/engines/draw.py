@@ -8,6 +8,9 @@ from torch import Tensor
 
 from grpo_gym.engines.base import Sampling
 
+HEAD = 1024
+"""Most probable tokens among which a cut is looked for first."""
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -109,20 +112,47 @@ def distribution(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def truncated(logprobs: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """Log-probabilities after top-k, top-p and min-p, normalised; ties go to the lower id."""
+    """Log-probabilities after top-k, top-p and min-p, normalised; ties go to the lower id.
+
+    Sorting a large vocabulary costs more than the rest of the step, so that the most probable tokens are
+    looked at alone, and all of them only in rows where the cut may lie further down.
+    """
     vocabulary = logprobs.shape[1]
-    ordered, order = logprobs.sort(stable=True, dim=-1, descending=True)
+    kept, enough = _cut(logprobs, samplings, min(HEAD, vocabulary))
+    rest = torch.nonzero(~enough)[:, 0].tolist() if vocabulary > HEAD else []
+    if rest:
+        kept[rest], _ = _cut(logprobs[rest], [samplings[i] for i in rest], vocabulary)
+    return kept
+
+
+def _cut(logprobs: Tensor, samplings: Sequence[Sampling], width: int) -> tuple[Tensor, Tensor]:
+    """The same while looking at `width` tokens of each row, and (R,) in which rows that is enough."""
+    vocabulary = logprobs.shape[1]
+    if width == vocabulary:
+        ordered, order = logprobs.sort(stable=True, descending=True)
+    else:
+        # In the order of their ids first, so that the stable sort gives ties to the lower one.
+        seen = logprobs.topk(width, sorted=False).indices.sort().values
+        ordered, places = logprobs.gather(1, seen).sort(stable=True, descending=True)
+        order = seen.gather(1, places)
 
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=ordered.dtype, device=ordered.device).unsqueeze(1)
 
-    rank = torch.arange(vocabulary, device=ordered.device)
-    keep = rank < column([s.top_k or vocabulary for s in samplings])
+    rank = torch.arange(width, device=ordered.device)
+    top_k = column([s.top_k or vocabulary for s in samplings])
+    keep = rank < top_k
     probs = ordered.exp() * keep
-    probs = probs / probs.sum(-1, keepdim=True)
+    # Where top-k leaves all tokens in, those out of sight count, too, and they add up to 1.
+    total = torch.where(top_k < vocabulary, probs.sum(-1, keepdim=True), 1.0)
+    probs = probs / total
     # A token stays if those before it do not reach top_p yet; the first always stays.
     before = probs.cumsum(-1) - probs
     keep &= (before < column([s.top_p for s in samplings])) | (rank == 0)
     keep &= probs >= column([s.min_p for s in samplings]) * probs[:, :1]
     kept = ordered.masked_fill(~keep, -torch.inf).log_softmax(-1)
-    return torch.empty_like(kept).scatter_(1, order, kept)
+    out = torch.full_like(logprobs, -torch.inf).scatter_(1, order, kept)
+    # What is as probable as the last in sight may be out of sight.
+    last = (keep & (ordered == ordered[:, -1:])).any(-1)
+    enough = ~last & ((top_k <= width) | (top_k == vocabulary))[:, 0]
+    return out, enough

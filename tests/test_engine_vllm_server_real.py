@@ -257,6 +257,9 @@ def test_weights_that_come_under_requests_in_flight(
     engine: VLLMServerEngine, url: str, policy: Policy
 ) -> None:
     """Each token has the version that sampled it, and the log-prob of that policy."""
+    with torch.no_grad():  # a policy that is never sure
+        policy.model.get_parameter("model.norm.weight").mul_(0.2)
+    engine.load(policy.model.state_dict(), 0)
     judges = {0: copy.deepcopy(policy.model)}
     requests = [
         Request(i, tuple(LONG[: 5 + 9 * i]), Sampling(max_tokens=200 + i), i) for i in range(6)

@@ -10,28 +10,19 @@ It is written under a hidden name, flushed to the disk, and renamed: whoever is 
 leaves either the new checkpoint or the old ones, never half of one.
 """
 
-import copy
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from grpo_gym.checkpoint.weights import read_weights, write_model
 from grpo_gym.errors import UsageError
-from grpo_gym.lora import (
-    adapter_weights,
-    fingerprint,
-    has_adapter,
-    misfits,
-    read_adapter,
-    save_adapter,
-)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,13 +88,7 @@ def save(
     target = _free(root, step)
     hidden = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))
     try:
-        with _quiet():
-            if has_adapter(model):
-                save_adapter(model, hidden / "model")
-            else:
-                model.save_pretrained(hidden / "model")
-            if tokenizer is not None:
-                tokenizer.save_pretrained(hidden / "model")
+        write_model(hidden / "model", model, tokenizer)
         torch.save(dict(optimiser), hidden / "optimiser.pt")
         record = {"format": FORMAT, "step": step, "state": dict(state), "files": _files(hidden)}
         try:
@@ -147,80 +132,13 @@ def load(path: Path, model: "PreTrainedModel") -> Checkpoint:
     record = _record(path)
     for name, (size, digest) in record["files"].items():
         _verify(path, name, size, digest)
-    weights = (_adapter if has_adapter(model) else _weights)(path, model)
+    weights = read_weights(path, model)
     try:
         optimiser = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises whatever the bytes make it raise
         line = " ".join(str(error).split())[:200]
         raise UsageError(f"checkpoint {path}: cannot read optimiser.pt: {line}") from error
     return Checkpoint(path, record["step"], weights, optimiser, record["state"])
-
-
-def _adapter(path: Path, model: "PreTrainedModel") -> dict[str, "Tensor"]:
-    """The adapter's weights."""
-    saved = read_adapter(path / "model")
-    if saved.base_mark not in (None, fingerprint(model)):
-        raise UsageError(
-            f"checkpoint {path} is an adapter of another model: give the model that it was trained on"
-        )
-    for problem in misfits(adapter_weights(model), saved.weights):
-        raise UsageError(f"checkpoint {path} is of another adapter: {problem}")
-    return saved.weights
-
-
-def _weights(path: Path, model: "PreTrainedModel") -> dict[str, "Tensor"]:
-    """The weights, read into a second model of the same configuration.
-
-    The configuration in the checkpoint decides nothing, so a foreign one cannot build a huge model.
-    """
-    import torch
-
-    with torch.random.fork_rng(devices=[]), _quiet():
-        try:
-            loaded, report = cast(Any, type(model)).from_pretrained(
-                path / "model",
-                config=copy.deepcopy(model.config),
-                dtype=next(model.parameters()).dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-        except Exception as error:  # whatever a foreign file makes transformers raise
-            line = " ".join(str(error).split())[:200]
-            raise UsageError(f"checkpoint {path}: its weights cannot be read: {line}") from error
-    problems = [
-        *(
-            f"{name} is {tuple(there)} there and {tuple(here)} here"
-            for name, there, here in sorted(report["mismatched_keys"])
-        ),
-        *(f"it lacks {name}" for name in sorted(report["missing_keys"])),
-        *(f"it has {name}, which this model lacks" for name in sorted(report["unexpected_keys"])),
-    ]
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise UsageError(
-            f"checkpoint {path} is of another model: {problems[0]}{more}; "
-            "give the model that was trained"
-        )
-    return cast("dict[str, Tensor]", loaded.state_dict())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without progress bars, and without a report on what is checked and reported here."""
-    from transformers.utils import logging as its_logging
-
-    logging = cast(Any, its_logging)
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _record(path: Path) -> dict[str, Any]:

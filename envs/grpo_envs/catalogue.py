@@ -26,8 +26,9 @@ Each is a real `gymnasium.Env` and keeps the contract that `grpo_gym.testing.Env
 
 """
 _ADDING = """
-Those that need data take `path=` (a `.jsonl`, `.parquet` or `.json` file, or a folder with one for each split)
-or `dataset=`, an id on the Hugging Face hub. The licence is that of the tasks; "yours" means that of your data.
+Those that need data take `path=` (a `.jsonl`, `.parquet` or `.json` file, or a folder with one for each
+split) or `dataset=`, an id on the Hugging Face hub. The licence is that of the tasks; "yours" means that
+of your data.
 
 `reasoning_gym/NAME` makes the 104 generators of reasoning-gym (extra `reasoning`), and games of GEM,
 TextArena, skyrl-gym and OpenEnv come in by adapters: [docs/adapters.md](../docs/adapters.md).

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from grpo_gym.engines import http
-from grpo_gym.engines.base import Request, Sampling
+from grpo_gym.engines.base import EngineFailure, Request, Sampling
 from grpo_gym.engines.http import ServerError
 from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.errors import UsageError
@@ -136,7 +136,7 @@ def test_scores_are_asked_for_at_a_temperature_and_the_scale_is_put_back(
     ]
     server.calls.clear()
     server.change = lambda answer: {}
-    with pytest.raises(ServerError):
+    with pytest.raises(EngineFailure):
         engine.score([[1, 2, 3]], 0.5)
     assert server.calls[-1] == "grpo_gym_scale_logits"
     server.calls.clear()
@@ -229,7 +229,7 @@ def test_weights_that_come_under_requests_in_flight(
     assert done.token_versions.tolist() == [0, 0, 3, 3, 3, 4]
     assert done.version == 4
     # What was loaded before a request came is none of its weights.
-    with pytest.raises(ServerError, match="not those that were loaded"):
+    with pytest.raises(EngineFailure, match="not those that were loaded"):
         engine.generate([[1]], Sampling(max_tokens=6), [0])
 
 
@@ -334,7 +334,7 @@ def test_an_answer_that_makes_no_sense_is_refused_in_one_line(
     engine: VLLMServerEngine, server: FakeVLLM, change: Callable[[Any], Any]
 ) -> None:
     server.change = change
-    with pytest.raises(ServerError) as raised:
+    with pytest.raises(EngineFailure) as raised:
         engine.generate([[1, 2]], Sampling(max_tokens=3, top_logprobs=2), [0])
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 600
@@ -359,7 +359,7 @@ def test_scores_that_make_no_sense_are_refused(
     engine: VLLMServerEngine, server: FakeVLLM, change: Callable[[Any], Any]
 ) -> None:
     server.change = change
-    with pytest.raises(ServerError, match="makes no sense"):
+    with pytest.raises(EngineFailure, match="makes no sense"):
         engine.score([[1, 2, 3, 4]])
 
 
@@ -367,7 +367,7 @@ def test_other_weights_than_those_loaded_last_are_found_out(
     engine: VLLMServerEngine, server: FakeVLLM, model: PreTrainedModel
 ) -> None:
     ours, server.weights = server.weights, "default"  # as after a restart
-    with pytest.raises(ServerError, match=r"'default', which are not"):
+    with pytest.raises(EngineFailure, match=r"'default', which are not"):
         engine.generate([[1]], Sampling(max_tokens=2), [0])
     server.weights = ours
     server.change = choice(
@@ -376,7 +376,7 @@ def test_other_weights_than_those_loaded_last_are_found_out(
             {"version": "another", "start": 1, "end": 2},
         ]
     )
-    with pytest.raises(ServerError, match="somebody else loads weights"):
+    with pytest.raises(EngineFailure, match="somebody else loads weights"):
         engine.generate([[1]], Sampling(max_tokens=2), [0])
 
 
@@ -384,7 +384,7 @@ def test_nothing_is_sampled_with_weights_that_were_never_loaded(
     connect: Callable[..., VLLMServerEngine], server: FakeVLLM
 ) -> None:
     engine = connect()
-    with pytest.raises(ServerError, match="'default'"):
+    with pytest.raises(EngineFailure, match="'default'"):
         engine.generate([[1]], Sampling(max_tokens=2), [0])
 
 
@@ -414,7 +414,7 @@ def test_a_load_that_fails_says_why_and_lets_the_server_go_on(
     message: str,
 ) -> None:
     server.instead = {call: reply}
-    with pytest.raises(ServerError, match=message):
+    with pytest.raises((EngineFailure, UsageError), match=message):
         engine.load(model.state_dict(), 1)
     assert server.calls[-1] == "/resume"
     assert engine.version == 0
@@ -496,14 +496,14 @@ def test_a_server_that_falls_silent_or_dies_stops_the_run(
         engine = VLLMServerEngine(url, model.config, timeout_s=0.3)
         engine.load(model.state_dict(), 0)
         started = time.monotonic()
-        with pytest.raises(ServerError, match=r"no answer in 0\.3 s"):
+        with pytest.raises(EngineFailure, match=r"no answer in 0\.3 s"):
             engine.generate([[1]] * 3, Sampling(max_tokens=2), range(3))
         assert time.monotonic() - started < 1
         assert not engine.busy
         engine.submit([Request(0, (1,), Sampling(max_tokens=2), 0)])
-    with pytest.raises(ServerError, match=r"no answer|cannot be reached|broke off"):
+    with pytest.raises(EngineFailure, match=r"no answer|cannot be reached|broke off"):
         finish(engine)
-    with pytest.raises(ServerError):
+    with pytest.raises(EngineFailure):
         engine.load(model.state_dict(), 1)
     engine.close()
     engine.close()

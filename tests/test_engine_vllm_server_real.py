@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 import grpo_gym
 from grpo_agents import grpo
 from grpo_gym.cli import main
-from grpo_gym.engines.base import Request, Sampling
+from grpo_gym.engines.base import EngineFailure, Request, Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.engines.http import ServerError
 from grpo_gym.engines.vllm_server import VLLMServerEngine
@@ -308,7 +308,7 @@ def test_a_second_learner_on_one_server_is_found_out(
 ) -> None:
     other = VLLMServerEngine(url, policy.model.config)
     other.load(policy.model.state_dict(), 0)
-    with pytest.raises(ServerError, match="somebody else loads weights"):
+    with pytest.raises(EngineFailure, match="somebody else loads weights"):
         engine.generate([[3]], Sampling(max_tokens=2), [0])
     other.close()
 
@@ -377,7 +377,7 @@ def test_a_server_that_is_killed_stops_the_run(
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     started = time.monotonic()
-    with pytest.raises(ServerError, match=r"broke off|cannot be reached"):
+    with pytest.raises(EngineFailure, match=r"broke off|cannot be reached"):
         finish(engine)
     assert time.monotonic() - started < 60
     assert main(f"train --steps 1 --engine {url} --run-dir {tmp_path / 'run'}".split()) == 2

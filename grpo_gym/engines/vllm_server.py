@@ -1,15 +1,16 @@
 """Sampling with a vLLM server: token ids in, token ids and log-probs out, its weights after ours."""
 
+import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grpo_gym.engines.base import Engine, Request
-from grpo_gym.engines.http import HttpClient
+from grpo_gym.engines.base import Engine, EngineFailure, Request
+from grpo_gym.engines.http import HttpClient, ServerError
 from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.vllm_server_answers import completion, generation, scores, scoring
 from grpo_gym.engines.vllm_server_control import Control, check_fits
@@ -27,6 +28,8 @@ _GENERATE = "/inference/v1/generate"
 _MOMENT_S = 0.01
 _LOWEST_TEMPERATURE = 0.01
 """vLLM would raise a lower one to this without a word in the answer."""
+_MISTAKES = (400, 401, 403, 404, 422)
+"""Answers that say that something is wrong with what was asked, or by whom."""
 _LONGEST_ANSWER = 256 * 2**20
 
 
@@ -113,12 +116,14 @@ class VLLMServerEngine(Engine):
         """See `Engine.step`; waits for a moment while nothing has ended.
 
         Raises:
-            ServerError: A request failed, or its answer makes no sense. Every request is dropped.
+            ServerError: The server rejects a request.
+            EngineFailure: The server fails, or answers nonsense. Every request is dropped.
         """
         try:
             wait([flight.answer for flight in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
             ended = [name for name, flight in self._flying.items() if flight.answer.done()]
-            return [(name, self._take(self._flying.pop(name))) for name in ended]
+            with _failing():
+                return [(name, self._take(self._flying.pop(name))) for name in ended]
         except BaseException:
             self.abort()
             raise
@@ -139,11 +144,12 @@ class VLLMServerEngine(Engine):
 
         Raises:
             UsageError: Names or shapes differ from the model's, or the server does not see the folder.
-            ServerError: The server fails.
+            EngineFailure: The server fails.
         """
         weights = self._checkpoint.weights(state)
         name = f"{self._session}-{len(self._loaded)}-version-{version}"
-        self._control.load(weights, name, self._folder, keep=self.busy)
+        with _failing():
+            self._control.load(weights, name, self._folder, keep=self.busy)
         self._loaded.append((name, version))
         self.version = version
 
@@ -155,7 +161,7 @@ class VLLMServerEngine(Engine):
         Raises:
             UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
                 beyond the vocabulary.
-            ServerError: The server fails.
+            EngineFailure: The server fails, or answers nonsense.
         """
         self._require_idle("scoring")
         for sequence in sequences:
@@ -166,7 +172,7 @@ class VLLMServerEngine(Engine):
                     f"{self.context_length}"
                 )
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
-        with self._control.scaled(1 / (temperature or 1.0)):
+        with _failing(), self._control.scaled(1 / (temperature or 1.0)):
             futures = {
                 i: self._client.start("POST", _GENERATE, scoring(sequence))
                 for i, sequence in enumerate(sequences)
@@ -205,3 +211,14 @@ class VLLMServerEngine(Engine):
             raise UsageError(
                 f"{len(self._flying)} requests are in flight; finish or abort them before {what}"
             )
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    """A server that was found fit fails: that is not the user's mistake, unless it says so."""
+    try:
+        yield
+    except ServerError as error:
+        if error.status in _MISTAKES:
+            raise
+        raise EngineFailure(str(error)) from error

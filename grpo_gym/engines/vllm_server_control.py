@@ -104,15 +104,15 @@ class Control:
                 otherwise the server first finishes whatever it is still at.
 
         Raises:
-            UsageError: The folder cannot be written to.
-            ServerError: The server does not find the weights there, or fails.
+            UsageError: The folder cannot be written to, or the server does not find the weights there.
+            ServerError: The server fails.
         """
         with _written(weights, folder) as file, self._paused("keep" if keep else "wait"):
             # The name is new before the weights are: should they get lost half-way, the old one is gone.
             self._post("/update_weight_version", {"new_version": name})
             for worker in self._rpc("grpo_gym_load", file):
                 if worker.get("loaded") != file:
-                    raise ServerError(
+                    raise UsageError(
                         f"{str(worker.get('error'))[:300]}: weights travel through a folder that this "
                         f"machine and the server's both see; give the server one by {FOLDER_VARIABLE}"
                     )

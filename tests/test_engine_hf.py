@@ -177,6 +177,22 @@ def test_chunks_hold_the_budget_and_every_sequence_once():
     assert list(chunks([], 6)) == []
 
 
+def test_prompts_of_many_lengths_make_few_logits_at_once(monkeypatch):
+    lengths = [1, 2, 2, 3, 3, 3, 3, 4]
+    got = list(chunks([[0] * n for n in lengths], 100, most_ends=4))
+    assert [list(chunk) for chunk in got] == [[0, 1], [2, 3], [4, 5, 6], [7]]
+    engine, made = HFEngine(MODEL), []
+    hook = MODEL.get_output_embeddings().register_forward_hook(
+        lambda module, args, out: made.append(out.shape[:2].numel())
+    )
+    plain = engine.generate(PROMPTS, Sampling(max_tokens=1), range(6))
+    monkeypatch.setattr("grpo_gym.engines.decoders.LOGITS", 4 * VOCABULARY)
+    few = engine.generate(PROMPTS, Sampling(max_tokens=1), range(6))
+    hook.remove()
+    assert made == [9, 4, 1], "three prompts of three lengths; two of two, and one"
+    assert tokens(few) == tokens(plain)
+
+
 def test_temperature_and_cuts_are_in_the_logprobs():
     engine = HFEngine(MODEL)
     (hot,) = engine.generate([[5]], Sampling(temperature=2.0, max_tokens=8), [1])

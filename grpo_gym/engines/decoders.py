@@ -1,5 +1,6 @@
 """Running lanes on a transformers model: prefill once per prompt, then token by token."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ class JointDecoder(Decoder):
     def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
         """See `Decoder.prefill`."""
         parts = []
-        for chunk in chunks(prompts, self.budget):
+        for chunk in chunks(prompts, self.budget, LOGITS // vocabulary(self.model)):
             chosen, counts = prompts[chunk.start : chunk.stop], copies[chunk.start : chunk.stop]
             logits, encoded = last_logits(self.model, chosen)
             parts.append(logits.repeat_interleave(torch.tensor(counts, device=logits.device), 0))
@@ -93,14 +94,23 @@ def vocabulary(model: PreTrainedModel) -> int:
     return int(model.config.get_text_config().vocab_size)
 
 
-def chunks(sequences: Sequence[Sequence[int]], budget: int) -> Iterator[range]:
-    """Ranges of neighbours that, padded to the longest, hold `budget` tokens at most, or one."""
-    start, longest = 0, 0
+def chunks(
+    sequences: Sequence[Sequence[int]], budget: int, most_ends: int = sys.maxsize
+) -> Iterator[range]:
+    """Ranges of neighbours that are small enough to run at once, or of one sequence.
+
+    Args:
+        sequences: the shorter before the longer, if little is to be padded.
+        budget: most tokens, padded to the longest.
+        most_ends: most sequences times distinct lengths: so many rows of logits `last_logits` makes.
+    """
+    start, longest, lengths = 0, 0, set[int]()
     for stop, sequence in enumerate(sequences):
-        longest = max(longest, len(sequence))
-        if stop > start and longest * (stop + 1 - start) > budget:
+        longest, count = max(longest, len(sequence)), stop + 1 - start
+        lengths.add(len(sequence))
+        if count > 1 and (longest * count > budget or len(lengths) * count > most_ends):
             yield range(start, stop)
-            start, longest = stop, len(sequence)
+            start, longest, lengths = stop, len(sequence), {len(sequence)}
     if start < len(sequences):
         yield range(start, len(sequences))
 

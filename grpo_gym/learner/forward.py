@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ class Scorer(nn.Module):
             shared.
         critic: also estimate values, by a linear function of the last hidden state; the policy is not
             changed by the critic's gradient. It starts at 0.
+        one_pass: call the model once in a forward pass, whatever the rows are; prompts are then not shared.
 
     Attributes:
         share_prompts: whether prompts are encoded once.
@@ -47,8 +49,10 @@ class Scorer(nn.Module):
         share_prompts: bool = True,
         recompute: bool = False,
         critic: bool = False,
+        one_pass: bool = False,
     ) -> None:
         super().__init__()
+        self.one_pass = one_pass
         self.model = model
         self.train()
         if head(model) is None:
@@ -60,7 +64,7 @@ class Scorer(nn.Module):
             _enable_recomputation(model)
         self.tiled = head_is_linear(model)
         self.share_prompts = (
-            share_prompts and self.tiled and not recompute and sharing_is_exact(model)
+            share_prompts and self.tiled and not (recompute or one_pass) and sharing_is_exact(model)
         )
         self.critic: nn.Linear | None = None
         if critic:
@@ -70,6 +74,11 @@ class Scorer(nn.Module):
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
             self.critic.to(weight.dtype)
+
+    @property
+    def _no_split_modules(self) -> Any:
+        """Which layers `accelerate` shards each by itself; transformers has it under this name."""
+        return self.model._no_split_modules
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,7 +120,11 @@ class Scorer(nn.Module):
                     scores = replace(scores, values=values)
                 return scores
             shared = self.share_prompts and len(rows.counts) < len(rows.tokens)
-            hidden, place = (shared_hidden if shared else plain_hidden)(self.model, rows)
+            hidden, place = (
+                shared_hidden(self.model, rows)
+                if shared
+                else plain_hidden(self.model, rows, self.one_pass)
+            )
         layer = head(self.model)
         scores = token_logprobs(
             hidden,

@@ -77,13 +77,19 @@ def shared_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
     return torch.cat(out), join(places)
 
 
-def plain_hidden(model: PreTrainedModel, rows: Rows) -> tuple[Tensor, Place]:
-    """Run whole rows, padded on the right, which causality makes harmless: no mask is needed."""
+def plain_hidden(
+    model: PreTrainedModel, rows: Rows, one_pass: bool = False
+) -> tuple[Tensor, Place]:
+    """Run whole rows, padded on the right, which causality makes harmless: no mask is needed.
+
+    With `one_pass` rows of any length are run together.
+    """
     out: list[Tensor] = []
     places: list[Place] = []
     owner = np.repeat(np.arange(len(rows.counts)), rows.counts)
     prompt_lengths = rows.prompt_lengths.cpu().numpy()[owner]
-    for index in length_buckets(prompt_lengths + rows.lengths):
+    every = np.arange(len(rows.lengths))
+    for index in [every] if one_pass else length_buckets(prompt_lengths + rows.lengths):
         ids, (row, column), place = whole_rows(rows, index)
         states = backbone(model)(input_ids=ids, use_cache=False, return_dict=True)
         out.append(states.last_hidden_state[row, column])

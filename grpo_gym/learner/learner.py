@@ -17,12 +17,20 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner.batching import parts, shuffled
 from grpo_gym.learner.float32_head import use_float32_head
 from grpo_gym.learner.forward import Scorer
-from grpo_gym.learner.meters import Meters
+from grpo_gym.learner.meters import Meters, meter_distances
 from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.scoring import BatchScorer
+from grpo_gym.learner.sharding import (
+    check_accelerator,
+    check_shardable,
+    is_sharding,
+    load_whole_state,
+    whole,
+    whole_optimiser_state,
+    whole_state,
+)
 from grpo_gym.lora import adapter_off, has_adapter, load_adapter_weights, merged_state
-from grpo_gym.objectives.ratios import bounded_exp
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
 
@@ -73,13 +81,20 @@ class Learner:
         self._bad_steps = 0
         if options.fp32_lm_head:
             use_float32_head(model)
+        check_accelerator(self.accelerator)
+        sharded = is_sharding(self.accelerator)
         scorer = Scorer(
             master(model),
             options.share_prompts,
             options.gradient_checkpointing,
             critic=agent.needs.critic,
+            one_pass=sharded,
         )
-        self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts)
+        if sharded:
+            check_shardable(scorer)
+            if agent.needs.reference and reference is None:
+                reference = copy.deepcopy(scorer.model)  # later it cannot be copied
+        self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts, sharded)
         optimiser = adamw(scorer, options)
         self._scorer, self._optimiser = self.accelerator.prepare(scorer, optimiser)
         # Now all ranks have the weights of the first, and so has a copy of them.
@@ -165,14 +180,14 @@ class Learner:
         """
         if has_adapter(self.model):
             return merged_state(self.model)
-        return {name: value.detach() for name, value in self.model.state_dict().items()}
+        return whole_state(self.model)
 
     def optimiser_state(self) -> dict[str, Any]:
         """What `restore` needs to go on as if nothing had happened, apart from the weights."""
         critic = self.scorer.critic
         return {
-            "optimiser": self._optimiser.state_dict(),
-            "critic": {} if critic is None else critic.state_dict(),
+            "optimiser": whole_optimiser_state(self._optimiser),
+            "critic": {} if critic is None else whole_state(critic),
             "version": self.version,
             "steps": self.steps,
             "bad_steps": self._bad_steps,
@@ -190,9 +205,9 @@ class Learner:
             if has_adapter(self.model):
                 load_adapter_weights(self.model, weights)
             else:
-                self.model.load_state_dict(weights)
+                load_whole_state(self.model, weights)
             if self.scorer.critic is not None:
-                self.scorer.critic.load_state_dict(state["critic"])
+                load_whole_state(self.scorer.critic, state["critic"])
             load_optimiser(self._optimiser, state["optimiser"])
             self.version, self.steps = int(state["version"]), int(state["steps"])
             self._bad_steps = int(state["bad_steps"])
@@ -217,7 +232,7 @@ class Learner:
         norm = self.accelerator.clip_grad_norm_(
             self._scorer.parameters(), self.options.max_grad_norm
         )
-        grad_norm = float(cast(Tensor, norm))
+        grad_norm = float(whole(cast(Tensor, norm)))
         if not (np.isfinite(loss) and np.isfinite(grad_norm)):
             self._skip(loss, grad_norm, meters)
             return
@@ -239,25 +254,31 @@ class Learner:
     ) -> float:
         """Add up the gradient of `rows` over micro-batches and ranks; return the loss."""
         live = rows[credit.mask[torch.from_numpy(rows)].any(1).numpy()]
-        mine = self._batches.share_of_rank(batch, live)
-        idle = len(mine) == 0
-        if idle:  # such a rank takes part in the reduction, with a gradient of 0
-            mine, weights = live[:1], torch.zeros_like(weights)
-        split = self._batches.split(batch, mine)
-        local = Meters()
-        for number, part in enumerate(split):
-            with self._sync(last=number == len(split) - 1):
-                loss, metrics = self._loss(batch, signals, credit, weights, part, local)
+        turns = self._batches.turns(batch, live)
+        total = Meters()
+        for number, part in enumerate(turns):
+            idle = len(part) == 0  # this rank then takes part with a gradient of 0
+            meters_of_part = Meters()
+            with self._sync(last=number == len(turns) - 1):
+                loss, metrics = self._loss(
+                    batch,
+                    signals,
+                    credit,
+                    torch.zeros_like(weights) if idle else weights,
+                    live[:1] if idle else part,
+                    meters_of_part,
+                )
                 # accelerate averages gradients over ranks, while the agent's weights make a sum
                 self.accelerator.backward(loss * self.accelerator.num_processes)
-            local.mean("loss", float(loss.detach()), 0)
-            local.means(metrics)
-        if idle:
-            local.forget()
-        local.reduce(self.accelerator)
-        total = local.pop("loss")
-        meters.merge(local)
-        return total
+            meters_of_part.mean("loss", float(loss.detach()), 0)
+            meters_of_part.means(metrics)
+            if idle:
+                meters_of_part.forget()
+            total.merge(meters_of_part)
+        total.reduce(self.accelerator)
+        loss_of_all = total.pop("loss")
+        meters.merge(total)
+        return loss_of_all
 
     def _loss(
         self,
@@ -281,7 +302,7 @@ class Learner:
             top_logprobs=scores.top_logprobs,
             values=scores.values,
         )
-        _meter_distances(outputs, some, meters)
+        meter_distances(outputs, some, meters)
         return self.agent.loss(outputs, some, earned, weights[index].to(device))
 
     def _skip(self, loss: float, grad_norm: float, meters: Meters) -> None:
@@ -312,18 +333,3 @@ class Learner:
             reference = copy.deepcopy(scorer.model)
         frozen = Scorer(reference, scorer.share_prompts)
         return frozen.requires_grad_(False).to(self.accelerator.device)
-
-
-def _meter_distances(outputs: Outputs, signals: Signals, meters: Meters) -> None:
-    """How far the policy is from the old one, and how far that is from the sampler."""
-    now = outputs.logprobs.detach()
-    old = now if signals.old is None else signals.old
-    ratio = (now - old)[signals.mask].abs()
-    meters.max("log_ratio_max", float(ratio.max()))
-    if signals.behaviour is not None:
-        log_weight = (old - signals.behaviour)[signals.mask & signals.behaviour.isfinite()]
-        weight, gap = bounded_exp(log_weight.double()), log_weight.abs()
-        meters.mean("weight", float(weight.sum()), weight.numel())
-        meters.mean("weight_square", float(weight.square().sum()), weight.numel())
-        if gap.numel():
-            meters.max("behaviour_gap_max", float(gap.max()))

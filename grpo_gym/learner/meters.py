@@ -1,10 +1,14 @@
 """Metrics that add up over micro-batches and ranks."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
+
+from grpo_gym.objectives.ratios import bounded_exp
+from grpo_gym.objectives.signals import Outputs, Signals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -70,6 +74,25 @@ class Meters:
         self._maxima = dict(zip(names, tops.tolist(), strict=True))
 
     def result(self) -> dict[str, float]:
-        """Every metric; a mean of nothing is left out."""
+        """Every metric; a mean of nothing is left out, and so is a maximum."""
         means = {name: total / count for name, (total, count) in self._sums.items() if count}
-        return dict(sorted({"skipped_steps": 0.0, **means, **self._maxima, **self._values}.items()))
+        maxima = {name: value for name, value in self._maxima.items() if value > -math.inf}
+        return dict(sorted({"skipped_steps": 0.0, **means, **maxima, **self._values}.items()))
+
+
+def meter_distances(outputs: Outputs, signals: Signals, meters: Meters) -> None:
+    """Record how far the policy is from the old one, and how far that is from the sampler."""
+    now = outputs.logprobs.detach()
+    old = now if signals.old is None else signals.old
+    meters.max("log_ratio_max", _largest((now - old)[signals.mask].abs()))
+    if signals.behaviour is not None:
+        log_weight = (old - signals.behaviour)[signals.mask & signals.behaviour.isfinite()]
+        weight = bounded_exp(log_weight.double())
+        meters.mean("weight", float(weight.sum()), weight.numel())
+        meters.mean("weight_square", float(weight.square().sum()), weight.numel())
+        meters.max("behaviour_gap_max", _largest(log_weight.abs()))
+
+
+def _largest(values: Tensor) -> float:
+    """The largest value; of nothing it is -inf, so that every rank has the same names."""
+    return float(values.max()) if values.numel() else -math.inf

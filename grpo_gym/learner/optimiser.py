@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from grpo_gym.errors import UsageError
 from grpo_gym.learner.forward import Scorer
 from grpo_gym.learner.options import OptimiserOptions
+from grpo_gym.learner.sharding import part
 
 
 def master(model: PreTrainedModel) -> PreTrainedModel:
@@ -67,6 +68,7 @@ def load_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Any]) -
                 raise ValueError(
                     f"{name} is {tuple(value.shape)} for a parameter of {tuple(parameter.shape)}"
                 )
+            moments[name] = part(value, parameter)
 
 
 def set_rates(optimiser: torch.optim.Optimizer, scale: float) -> float:

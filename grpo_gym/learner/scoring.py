@@ -24,12 +24,20 @@ class BatchScorer:
         accelerator: says where this rank runs.
         options: temperature, precision and the budget of tokens.
         share: whether the scorers encode prompts once.
+        in_step: whether all ranks have to make the same number of passes.
     """
 
-    def __init__(self, accelerator: Accelerator, options: OptimiserOptions, share: bool) -> None:
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        options: OptimiserOptions,
+        share: bool,
+        in_step: bool = False,
+    ) -> None:
         self._accelerator = accelerator
         self._options = options
         self._share = share
+        self._in_step = in_step
 
     def split(self, batch: Batch, rows: IntArray) -> list[IntArray]:
         """Micro-batches of `rows`."""
@@ -37,10 +45,16 @@ class BatchScorer:
         budget = self._options.tokens_per_micro_batch
         return micro_batches(rows, batch.group, prompts, batch.lengths, budget, self._share)
 
-    def share_of_rank(self, batch: Batch, rows: IntArray) -> IntArray:
-        """The part of `rows` that this rank computes."""
+    def turns(self, batch: Batch, rows: IntArray) -> list[IntArray]:
+        """Micro-batches of this rank's part of `rows`, at least one; an empty one is a turn of no effect.
+
+        Ranks in step have as many turns as the one that has most.
+        """
         rank, ranks = int(self._accelerator.process_index), self._accelerator.num_processes
-        return parts(rows, batch.group, ranks)[rank]
+        shares = parts(rows, batch.group, ranks)
+        mine = self.split(batch, shares[rank])
+        most = max(len(self.split(batch, share)) for share in shares) if self._in_step else 1
+        return mine + [rows[:0]] * (most - len(mine))
 
     def rows(
         self,
@@ -75,26 +89,28 @@ class BatchScorer:
     def batch(self, scorer: Scorer, batch: Batch, entropy: bool = False) -> TokenScores:
         """(B, T) scores of all sampled tokens of a batch, on the CPU, the same on every rank."""
         live = np.flatnonzero(batch.mask.any(1)).astype(np.int64)
-        split = self.split(batch, self.share_of_rank(batch, live)) or [live[:1]]
-        found = [self.rows(scorer, batch, part, entropy) for part in split if len(part)]
-        if not found:
+        if not len(live):
             zeros = torch.zeros(batch.mask.shape, dtype=scorer.dtype)
             return TokenScores(zeros, zeros if entropy else None, None, zeros)
-        index = torch.from_numpy(np.concatenate(split)).to(self._accelerator.device)
+        turns = self.turns(batch, live)
+        found = [
+            self.rows(scorer, batch, part, entropy)
+            if len(part)
+            else self.rows(scorer, batch, live[:1], entropy).map(lambda values: values[:0])
+            for part in turns
+        ]
+        index = torch.from_numpy(np.concatenate(turns)).to(self._accelerator.device)
 
         def whole(values: Tensor) -> Tensor:
-            # Rows that no part has are 0, and the row that an idle rank computed is another's.
+            # The rows of other ranks are 0 here, so that the sum has them all.
             out = values.new_zeros(len(batch.rollouts), *values.shape[1:])
             out[index] = values
             return out
 
         scores = TokenScores.join(found).map(whole)
         if self._accelerator.num_processes > 1:
-            idle = len(self.share_of_rank(batch, live)) == 0
             scores = scores.map(
-                lambda values: cast(
-                    Tensor, self._accelerator.reduce(values * (0 if idle else 1), "sum")
-                )
+                lambda values: cast(Tensor, self._accelerator.reduce(values, "sum"))
             )
         return scores.map(lambda values: values.cpu())
 

@@ -1,0 +1,122 @@
+"""What `accelerate` may do to the learner's model, and weights that it has sharded over the ranks.
+
+Sharded weights (FSDP2, `torch.distributed.fsdp.fully_shard`) are gathered layer by layer in each pass, so
+every rank has to make the same passes in the same order.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from grpo_gym.errors import UsageError
+from grpo_gym.lora import has_adapter
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from grpo_gym.learner.forward import Scorer
+
+
+def is_sharding(accelerator: "Accelerator") -> bool:
+    """Whether the accelerator shards the weights of what it prepares."""
+    return str(accelerator.distributed_type.value) == "FSDP"
+
+
+def check_accelerator(accelerator: "Accelerator") -> None:
+    """Refuse settings under which the update would not be the one that the agent asks for.
+
+    Raises:
+        UsageError: A kind of parallelism, or an option, that the learner does not know.
+    """
+    kind = str(accelerator.distributed_type.value)
+    if kind != "NO" and kind != "FSDP" and not kind.startswith("MULTI_"):
+        raise UsageError(
+            f"the learner runs on one process, on several, and sharded by FSDP2, but not with {kind}: choose "
+            "another configuration for accelerate"
+        )
+    plugin: Any = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
+    wrong = {
+        "fsdp_version: 1": plugin is not None and plugin.fsdp_version != 2,
+        "fsdp_cpu_ram_efficient_loading: true": plugin is not None
+        and plugin.cpu_ram_efficient_loading,
+        f"mixed_precision: {accelerator.mixed_precision}": accelerator.mixed_precision != "no",
+        "gradient_accumulation_steps": accelerator.gradient_accumulation_steps != 1,
+        "dynamo_backend": accelerator.state.dynamo_plugin.backend.value != "NO",
+    }
+    instead = {
+        "fsdp_version: 1": "fsdp_version: 2",
+        "fsdp_cpu_ram_efficient_loading: true": "false",
+        f"mixed_precision: {accelerator.mixed_precision}": "mixed_precision: 'no', and --precision bf16",
+        "gradient_accumulation_steps": "1, and --tokens-per-micro-batch",
+        "dynamo_backend": "'no'",
+    }
+    for option, refused in wrong.items():
+        if refused:
+            raise UsageError(
+                f"accelerate's {option} does not go with the learner: use {instead[option]}"
+            )
+
+
+def check_shardable(scorer: "Scorer") -> None:
+    """Refuse a model that cannot be sharded.
+
+    Raises:
+        UsageError: It has an adapter, or its head cannot be tiled.
+    """
+    if has_adapter(scorer.model):
+        raise UsageError(
+            "an adapter is not sharded: train it without FSDP, or the whole model with it"
+        )
+    if not scorer.tiled:
+        raise UsageError(
+            f"{type(scorer.model).__name__} is not sharded, since its head cannot be tiled: train it without "
+            "FSDP"
+        )
+
+
+def whole(value: Tensor) -> Tensor:
+    """A tensor as it is without sharding; all ranks have to ask for it."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def part(value: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, which every rank has, sharded as `like` is."""
+    if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.ndim == 0:
+        return value
+    value = value.to(like.device)
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def whole_state(model: nn.Module) -> dict[str, Tensor]:
+    """The `state_dict` of a model, without sharding; weights that are tied stay one tensor."""
+    owner = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    found: dict[int, Tensor] = {}
+    out = {}
+    for name, value in model.state_dict().items():
+        key = owner.get(name, id(value))
+        if key not in found:
+            found[key] = whole(value.detach())
+        out[name] = found[key]
+    return out
+
+
+def load_whole_state(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load what `whole_state` gave, into a model that may be sharded; raises as `load_state_dict`."""
+    own = model.state_dict()
+    model.load_state_dict({n: part(v, own[n]) if n in own else v for n, v in weights.items()})
+
+
+def whole_optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """The `state_dict` of an optimiser, without sharding, on the CPU where it was sharded."""
+    state = optimiser.state_dict()
+    moments = {
+        number: {
+            name: whole(value).cpu() if isinstance(value, DTensor) else value
+            for name, value in entry.items()
+        }
+        for number, entry in state["state"].items()
+    }
+    return state | {"state": moments}

@@ -192,6 +192,8 @@ def test_the_key_is_in_no_error(ask: Callable[..., Any], status: int) -> None:
     assert KEY not in str(error)
     assert KEY not in repr(error)
     assert error.__context__ is None or KEY not in repr(error.__context__)
+    for content in (f"<html>{KEY}</html>", "x" * 50 + KEY, "<" * 990 + KEY):
+        assert "sk-" not in str(ask(Reply(content.encode()))[0])
     if status == 401:
         assert "refuses the key in TEST_KEY" in str(error)
 

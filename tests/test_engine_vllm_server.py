@@ -302,6 +302,10 @@ def entry(**changes: Any) -> Callable[[Any], Any]:
         choice(finish_reason="abort"),
         choice(finish_reason=None),
         choice(finish_reason={}),
+        choice(finish_reason=KEY),
+        choice(finish_reason="\x1b[2J" + "x" * 10_000),
+        choice(weight_versions=[{"version": KEY, "start": 0, "end": 3}]),
+        choice(weight_versions=[{"version": ["\n"], "start": 0, "end": 3}]),
         choice(logprobs=None),
         choice(logprobs=[]),
         choice(logprobs={"content": None}),
@@ -338,6 +342,7 @@ def test_an_answer_that_makes_no_sense_is_refused_in_one_line(
         engine.generate([[1, 2]], Sampling(max_tokens=3, top_logprobs=2), [0])
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 600
+    assert KEY not in str(raised.value)
     assert not engine.busy
     server.change = lambda answer: answer
     engine.generate([[1, 2]], Sampling(max_tokens=3), [0])
@@ -465,6 +470,7 @@ def test_a_server_that_is_none_of_ours_is_refused(
     [
         ({"protocol": 99}, "another version of grpo-gym"),
         ({"logprobs_mode": "raw_logprobs"}, "reports raw_logprobs"),
+        ({"logprobs_mode": KEY}, r"reports \*\*\*"),
         ({"dtype": "bfloat16"}, "weights are bfloat16, .* needs float32"),
         ({"model": {"vocab_size": 7}}, "model_type None, the policy qwen2"),
         ({"model": 3}, "describes itself badly"),

@@ -2,18 +2,24 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from grpo_gym.errors import UsageError
+from grpo_gym.engines.http_text import (
+    ServerError,
+    Unreachable,
+    error_message,
+    one_line,
+    parsed,
+    seconds_to_wait,
+)
+
+__all__ = ["HttpClient", "ServerError", "Unreachable"]
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,24 +33,6 @@ _NOT_DONE = frozenset({429, 503})
 """Answers that say that nothing was done, so that any request may be sent again."""
 _PASSING = frozenset({500, 502, 504})
 """Answers that may be others the next time; only a request that can be sent twice is."""
-
-
-class ServerError(UsageError):
-    """A server cannot be reached, takes too long, or answers with an error or with nonsense.
-
-    The message is one line and holds no key.
-
-    Attributes:
-        status: of the answer; None where there was none.
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Unreachable(ServerError):
-    """No connection to a server can be made."""
 
 
 class HttpClient:
@@ -131,6 +119,10 @@ class HttpClient:
             self._thread.join(_CONNECT_S)
             self._loop.close()
 
+    def hide(self, text: str) -> str:
+        """The text without the key, should a server have put it there."""
+        return text.replace(self._key, "***") if self._key else text
+
     def _run(self, work: Coroutine[Any, Any, Any]) -> "Future[Any]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -198,7 +190,13 @@ class HttpClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             raise ServerError(f"{url} cannot be asked: {self._clean(str(error))}") from None
         if response.is_success:
-            return self._parsed(url, bytes(content))
+            try:
+                return parsed(bytes(content))
+            except ValueError:
+                start = self._clean(content[:1000].decode("utf-8", "replace"))[:60]
+                raise ServerError(
+                    f"{url} answers with something else than JSON: {start!r}"
+                ) from None
         raise _Failure(
             self._refusal(url, response.status_code, bytes(content)),
             response.status_code in _NOT_DONE,
@@ -206,18 +204,9 @@ class HttpClient:
             response.headers.get("Retry-After"),
         )
 
-    def _parsed(self, url: str, content: bytes) -> Any:
-        if not content:
-            return None
-        try:
-            return json.loads(content, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            start = self._clean(content[:80].decode("utf-8", "replace"))
-            raise ServerError(f"{url} answers with something else than JSON: {start!r}") from None
-
     def _refusal(self, url: str, status: int, content: bytes) -> ServerError:
         """What an answer with an error says, in one line."""
-        said = self._clean(_message(content))
+        said = self._clean(error_message(content))
         if status in (401, 403):
             key = f"the key in {self._key_env}" if self._key else "no key"
             hint = f"; set {self._key_env}" if self._key_env and not self._key else ""
@@ -225,10 +214,7 @@ class HttpClient:
         return ServerError(f"{url} answers {status}: {said}", status)
 
     def _clean(self, text: str) -> str:
-        """One short line that can be printed, without the key."""
-        if self._key:
-            text = text.replace(self._key, "***")
-        return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:300]
+        return one_line(self.hide(text))
 
     def _wait(self, failed: int, failure: "_Failure") -> float:
         """Seconds until the next try: what the server asks for, or twice as long each time.
@@ -236,7 +222,7 @@ class HttpClient:
         Raises:
             ServerError: The server asks for too long a time.
         """
-        asked = _seconds(failure.retry_after)
+        asked = seconds_to_wait(failure.retry_after)
         if asked is None:
             return float(_FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
         if asked > _LONGEST_WAIT_S:
@@ -263,33 +249,3 @@ class _Failure(Exception):
     ) -> None:
         self.error, self.harmless, self.passing = error, harmless, passing
         self.retry_after = retry_after
-
-
-def _message(content: bytes) -> str:
-    """What an error's body says: OpenAI's form, FastAPI's, or its beginning."""
-    text = content[:10_000].decode("utf-8", "replace")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and found.get(name):
-            found = found[name]
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """A Retry-After header, seconds or a date, as seconds; None where it is neither."""
-    if retry_after is None:
-        return None
-    if retry_after.strip().isdecimal():
-        return float(retry_after[:20])
-    try:
-        until = parsedate_to_datetime(retry_after)
-        return max(0.0, (until - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

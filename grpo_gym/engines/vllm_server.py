@@ -86,6 +86,9 @@ class VLLMServerEngine(Engine):
             check_fits(server, config, dtype)
             self._control.reset_scale()
             self._checkpoint = Checkpoint(config)
+        except UsageError as error:
+            self._client.close()
+            raise ServerError(self._client.hide(str(error))) from None
         except BaseException:
             self._client.close()
             raise
@@ -122,7 +125,7 @@ class VLLMServerEngine(Engine):
         try:
             wait([flight.answer for flight in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
             ended = [name for name, flight in self._flying.items() if flight.answer.done()]
-            with _failing():
+            with self._failing():
                 return [(name, self._take(self._flying.pop(name))) for name in ended]
         except BaseException:
             self.abort()
@@ -148,7 +151,7 @@ class VLLMServerEngine(Engine):
         """
         weights = self._checkpoint.weights(state)
         name = f"{self._session}-{len(self._loaded)}-version-{version}"
-        with _failing():
+        with self._failing():
             self._control.load(weights, name, self._folder, keep=self.busy)
         self._loaded.append((name, version))
         self.version = version
@@ -172,7 +175,7 @@ class VLLMServerEngine(Engine):
                     f"{self.context_length}"
                 )
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
-        with _failing(), self._control.scaled(1 / (temperature or 1.0)):
+        with self._failing(), self._control.scaled(1 / (temperature or 1.0)):
             futures = {
                 i: self._client.start("POST", _GENERATE, scoring(sequence))
                 for i, sequence in enumerate(sequences)
@@ -212,13 +215,12 @@ class VLLMServerEngine(Engine):
                 f"{len(self._flying)} requests are in flight; finish or abort them before {what}"
             )
 
-
-@contextlib.contextmanager
-def _failing() -> Iterator[None]:
-    """A server that was found fit fails: that is not the user's mistake, unless it says so."""
-    try:
-        yield
-    except ServerError as error:
-        if error.status in _MISTAKES:
-            raise
-        raise EngineFailure(str(error)) from error
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """A server that was found fit fails: that is not the user's mistake, unless it says so."""
+        try:
+            yield
+        except ServerError as error:
+            if error.status in _MISTAKES:
+                raise
+            raise EngineFailure(self._client.hide(str(error))) from None

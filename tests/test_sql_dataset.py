@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -315,6 +316,23 @@ def test_a_file_that_is_cut_short_is_an_error_and_no_crash(folder: Path) -> None
         (folder / "a.sqlite").write_bytes(whole[:keep])
         with pytest.raises(UsageError):
             asked(folder, ASKED)
+
+
+def test_a_damaged_file_is_an_error_and_no_crash(folder: Path) -> None:
+    whole = (folder / "a.sqlite").read_bytes()
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.choice([1, 5, 50])):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        (folder / "a.sqlite").write_bytes(damaged)
+        try:
+            asked(folder, ASKED)
+        except UsageError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 20
 
 
 @pytest.mark.parametrize(

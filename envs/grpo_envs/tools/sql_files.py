@@ -79,5 +79,6 @@ def open_database(path: Path, **bounds: Any) -> Database:
             check_same_thread=False,
         )
         return Database(connection, functions=_FUNCTIONS, limits=_LIMITS, **bounds)
-    except sqlite3.Error as error:
-        raise UsageError(f"{path}: cannot be read as a SQLite database: {error}") from error
+    except (sqlite3.Error, UnicodeError, MemoryError) as error:  # a schema may be any bytes
+        reason = str(error) if isinstance(error, sqlite3.Error) else type(error).__name__
+        raise UsageError(f"{path}: cannot be read as a SQLite database: {reason:.200}") from error

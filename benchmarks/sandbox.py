@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpo_gym.sandbox import SAFE, backend, probe, run
-from grpo_gym.sandbox.server import Server, Warm, base_python
+from grpo_gym.sandbox.server import Server, base_python
+from grpo_gym.sandbox.warm import Warm
 from grpo_gym.verifiers.code import verify_asserts, verify_many
 
 RUNS = 20

@@ -13,7 +13,7 @@ import pytest
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import SAFE, Limits, SandboxError, backends, probe, run
 from grpo_gym.sandbox.inside import landlock, scratch, seccomp
-from grpo_gym.sandbox.server import Warm
+from grpo_gym.sandbox.warm import Warm
 from tests.sandboxes import BACKENDS, QUICK, landlock_here, own_or_orphaned
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import Limits, SandboxError, backends, judge, run, server
-from grpo_gym.sandbox.server import Warm
+from grpo_gym.sandbox.warm import Warm
 from tests.sandboxes import QUICK, landlock_here, request, started_by
 
 
@@ -35,6 +35,25 @@ def test_a_server_that_was_killed_is_started_again(warm: Warm) -> None:
 
     assert reply
     assert reply["stdout"] == "2\n"
+
+
+@landlock_here
+def test_a_server_that_does_not_answer_is_killed_and_started_again(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert warm.exchange([request("print(1)")], 3.0)
+    stuck = warm.process
+    assert stuck
+    os.kill(stuck.pid, signal.SIGSTOP)
+    monkeypatch.setattr("grpo_gym.sandbox.warm.GRACE_S", 0.5)
+
+    assert warm.exchange([request("print(2)")], 1.0) is None
+    assert stuck.returncode == -signal.SIGKILL
+
+    monkeypatch.undo()
+    reply = warm.exchange([request("print(3)")], 3.0)
+    assert reply
+    assert reply["stdout"] == "3\n"
 
 
 @landlock_here
@@ -161,6 +180,14 @@ def test_a_failing_step_of_the_confinement_stops_the_run(monkeypatch: pytest.Mon
 def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BOOT", "raise OSError('no such kernel')")
     with pytest.raises(SandboxError, match="no such kernel"):
+        Warm("landlock").exchange([request("print(1)")], 3.0)
+
+
+@landlock_here
+def test_a_server_that_hangs_while_it_starts_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BOOT", "import time; time.sleep(600)")
+    monkeypatch.setattr("grpo_gym.sandbox.warm.GRACE_S", 1.0)
+    with pytest.raises(SandboxError, match="did not start"):
         Warm("landlock").exchange([request("print(1)")], 3.0)
 
 

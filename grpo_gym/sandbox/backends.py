@@ -11,7 +11,8 @@ from pathlib import Path
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox.errors import SandboxError
 from grpo_gym.sandbox.limits import Limits
-from grpo_gym.sandbox.server import Server, Warm
+from grpo_gym.sandbox.server import Server
+from grpo_gym.sandbox.warm import Warm
 from grpo_gym.sandbox.wrappers import CONTAINER, bubblewrap, container, sandlock
 
 

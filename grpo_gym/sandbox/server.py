@@ -1,9 +1,6 @@
-"""Processes that run programs: one that is warm and forks, or a fresh one for every run."""
+"""Processes that run programs: how they are started and spoken to, and a fresh one for every run."""
 
-import atexit
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox.errors import SandboxError
@@ -60,7 +57,12 @@ def home() -> str:
 
 
 def talk(source: int, target: int, messages: Sequence[Any]) -> dict[str, Any] | None:
-    """Send on `target`, receive from `source`; raises UsageError if a message is too large."""
+    """Send on `target`, receive from `source`; None if the other side has closed.
+
+    Raises:
+        UsageError: A message is too large.
+        BlockingIOError: There was no answer for as long as the descriptor waits.
+    """
     try:
         for message in messages:
             wire.send(target, message)
@@ -72,7 +74,7 @@ def talk(source: int, target: int, messages: Sequence[Any]) -> dict[str, Any] | 
         pass  # the answer may say why
     try:
         answer = wire.receive(source)
-    except (wire.Closed, OSError):
+    except wire.Closed:
         return None
     return answer if isinstance(answer, dict) else None
 
@@ -136,98 +138,3 @@ def last_line(notes: bytes) -> str:
     """The last line that is not empty."""
     lines = notes.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
-
-
-class Warm:
-    """A server process that forks for every run. It is started by the first one, and ends with this process.
-
-    Args:
-        confinement: see `inside.serve.prepare`.
-        paths: folders that programs may import from.
-    """
-
-    def __init__(self, confinement: str, paths: Sequence[str] = ()) -> None:
-        self.confinement = confinement
-        self.paths = tuple(paths)
-        self.lock = threading.Lock()
-        self.owner = 0
-        self.process: subprocess.Popen[bytes] | None = None
-        self.control: socket.socket | None = None
-        self.folder: Path | None = None
-        self.notes: IO[bytes] | None = None
-
-    def exchange(self, messages: Sequence[Any], wall_s: float) -> dict[str, Any] | None:
-        """See `Server`. Raises SandboxError if the server cannot be started."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                self.hand_over(theirs)
-            # A timeout would make the descriptor non-blocking; this one is the kernel's.
-            seconds = int(wall_s + GRACE_S)
-            ours.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds.to_bytes(8, sys.byteorder) + bytes(8)
-            )
-            return talk(ours.fileno(), ours.fileno(), messages)
-
-    def hand_over(self, theirs: socket.socket) -> None:
-        """Give the server one end of a connection; start it, or start it again, if need be."""
-        with self.lock:
-            for attempt in range(2):
-                if self.owner != os.getpid() or self.process is None:
-                    self.start()
-                assert self.control
-                try:
-                    socket.send_fds(self.control, [b"r"], [theirs.fileno()])
-                    return
-                except OSError as error:
-                    notes = self.stop()
-                    if attempt:
-                        raise SandboxError(f"the sandbox's server ended: {notes}") from error
-
-    def start(self) -> None:
-        """Start the server process and wait until it is ready."""
-        self.owner = os.getpid()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"sandbox-{secrets.token_hex(4)}-")).resolve()
-        self.folder.chmod(0o711)
-        self.notes = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        self.control, theirs = socket.socketpair()
-        argv = command(
-            base_python(), home(), "many", str(self.folder), self.confinement, self.paths
-        )
-        with theirs:
-            self.process = subprocess.Popen(
-                argv,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self.notes,
-                env={
-                    **ENVIRONMENT,
-                    "LD_BIND_NOW": "1",
-                },  # look functions up once, not after each fork
-                cwd="/",
-                start_new_session=True,
-            )
-        if self.control.recv(1) != b"+":
-            notes = self.stop()
-            raise SandboxError(f"the sandbox's server did not start: {notes}")
-        atexit.register(self.stop)
-
-    def stop(self) -> str:
-        """End the server and the runs that are under way; the last line that it wrote on stderr."""
-        last = ""
-        if (
-            self.owner == os.getpid()
-            and self.process
-            and self.control
-            and self.notes
-            and self.folder
-        ):
-            self.control.close()
-            self.process.wait()
-            with self.notes:
-                self.notes.seek(0)
-                last = last_line(self.notes.read())
-            scratch.remove_all(self.folder)  # where the server could not
-        self.process = self.control = self.notes = self.folder = None
-        atexit.unregister(self.stop)
-        return last

@@ -95,6 +95,17 @@ def test_a_forked_process_gets_a_server_of_its_own() -> None:
 
 
 @landlock_here
+def test_a_low_limit_of_descriptors_suffices() -> None:
+    code = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
+        "from grpo_gym.sandbox import run\nprint(run('import decimal, sqlite3').status)"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert said.stdout == b"ok\n", said.stderr
+
+
+@landlock_here
 def test_signals_that_the_caller_ignores_are_not_ignored_inside() -> None:
     code = (
         "import signal, sys\nfrom grpo_gym.sandbox import Limits, judge, run\n"

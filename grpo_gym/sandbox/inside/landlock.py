@@ -7,7 +7,7 @@ the same number on every architecture.
 import ctypes
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import kernel
@@ -62,20 +62,27 @@ def write_rights(version: int) -> int:
     return all_rights(version) & ~(MAKE_CHAR | MAKE_BLOCK | MAKE_SOCK | IOCTL_DEV)
 
 
-def open_rules(rules: Iterable[tuple[Path, int]]) -> list[Rule]:
+def open_rules(rules: Iterable[tuple[Path, int]]) -> Iterator[Rule]:
     """Descriptors of paths, with the rights on and below them; a path that does not exist is left out."""
-    opened = []
     for path, rights in rules:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
         folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-        opened.append((fd, rights if folder else rights & ON_FILES))
-    return opened
+        yield fd, rights if folder else rights & ON_FILES
 
 
-def ruleset(version: int, rules: Sequence[Rule] | None, *, signals: bool) -> int:
+def closing(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """The rules one by one, each closed when the next is asked for: there can be more than descriptors."""
+    for fd, rights in rules:
+        try:
+            yield fd, rights
+        finally:
+            os.close(fd)
+
+
+def ruleset(version: int, rules: Iterable[Rule] | None, *, signals: bool) -> int:
     """A descriptor of a set of rules, for `enforce`.
 
     Args:

@@ -51,14 +51,14 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
     capabilities = 0
     if os.geteuid() == 0 and not alone:
         capabilities = identity.needed_to_read_python(paths)
-    readable = landlock.open_rules(roots.coarse_rules(paths)) if abi else []
+    readable = tuple(landlock.open_rules(roots.coarse_rules(paths))) if abi else ()
     if abi:
         own = (parent, landlock.all_rights(abi))
         beside = (parent.parent, landlock.REMOVE_DIR)  # to remove `parent` itself in the end
         restrict_files(abi, [*roots.precise_rules(paths), own, beside])
     return Host(
         abi=abi,
-        readable=tuple(readable),
+        readable=readable,
         capabilities=capabilities,
         alone=alone,
         filters=filters() if confinement != "none" and seccomp.supported() else None,
@@ -68,10 +68,8 @@ def prepare(parent: Path, confinement: str, paths: list[Path]) -> Host:
 
 def restrict_files(abi: int, rules: list[tuple[Path, int]]) -> None:
     """Confine the server's own reach, and that of all that it starts, to these paths."""
-    opened = landlock.open_rules(rules)
+    opened = landlock.closing(landlock.open_rules(rules))
     landlock.enforce(landlock.ruleset(abi, opened, signals=False))
-    for fd, _ in opened:
-        os.close(fd)
 
 
 def filters() -> tuple[bytes, bytes]:

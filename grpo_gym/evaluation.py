@@ -175,9 +175,8 @@ def summarise(
         alive.setdefault(group.task_id, []).extend(rollouts)
     kept = {task_id: rollouts for task_id, rollouts in alive.items() if len(rollouts) >= max(k)}
     if not kept and stopped is not None:
-        raise UsageError(
-            f"{stopped}; no task has {max(k)} rollouts that ended, so no pass@{max(k)}"
-        )
+        few = f"; no task has {max(k)} rollouts that ended, so no pass@{max(k)}"
+        raise UsageError(stopped + (few if any(alive.values()) else ""))
     if not kept:
         raise UsageError(
             f"{env}: no task has {max(k)} rollouts that did not fail; nothing to evaluate"

@@ -60,5 +60,5 @@ class ChatCollector(BaseCollector):
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, KeyboardInterrupt):
-            return f"{INTERRUPTED}; {self.cost()}"
-        return super()._reason(error) or f"{error}; {self.cost()}"
+            return self._endpoint.with_cost(INTERRUPTED)
+        return super()._reason(error) or self._endpoint.with_cost(str(error))

@@ -46,7 +46,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         options: how it is asked.
 
     Raises:
-        UsageError: The endpoint cannot be reached.
+        UsageError: The endpoint cannot be reached, or refuses the key.
     """
 
     def __init__(self, url: str, model: str, options: ChatOptions | None = None) -> None:
@@ -106,7 +106,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         done = [future for future in self._flights if future.done()]
         said = [pair for future in done for pair in self._land(future)]
         if not said and self._stopped is not None:
-            raise EngineStopped(f"{self._stopped}; {self.cost()}")
+            raise EngineStopped(self.with_cost(self._stopped))
         return said
 
     @property
@@ -134,6 +134,10 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             f"{usage.tokens} tokens used ({usage.prompt_tokens} of prompts, "
             f"{usage.completion_tokens} sampled) in {self._answers} answers{note}"
         )
+
+    def with_cost(self, reason: str) -> str:
+        """Why the run stops, and what it cost until then."""
+        return f"{reason}; {self.cost()}" if self._answers else reason
 
     def _send(self) -> None:
         """Send what may be in flight together."""
@@ -215,15 +219,15 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         """Names of the models, where the endpoint lists them.
 
         Raises:
-            Unreachable: There is no endpoint.
+            ServerError: There is no endpoint, or it refuses the key.
         """
         client = HttpClient(self.url, key_env=self._options.key_env, tries=2, timeout_s=_MODELS_S)
         try:
             found = client.request("GET", "/models")
-        except Unreachable:
-            raise
-        except ServerError:  # not every endpoint has a list
-            return ()
+        except ServerError as error:
+            if isinstance(error, Unreachable) or error.status == 401:
+                raise
+            return ()  # not every endpoint has a list
         finally:
             client.close()
         rows = found.get("data") if isinstance(found, dict) else None

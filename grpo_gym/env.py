@@ -50,7 +50,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         render_mode: "ansi" or None; `render` returns the conversation as text either way.
 
     Raises:
-        UsageError: There are no tasks, an unknown split, or `max_turns` below 1.
+        UsageError: There are no tasks, an unknown split or `render_mode`, or `max_turns` below 1.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -71,6 +71,12 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         self.observation_space = Messages()
         self.action_space = Text()
         self.tasks = self.default_tasks() if tasks is None else tasks
+        if not all(hasattr(self.tasks, name) for name in ("task_ids", "draw", "get")):
+            raise UsageError(
+                f"tasks is where tasks come from, such as ListTasks([...]), not {self.tasks!r:.100}"
+            )
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UsageError(f'render_mode is "ansi" or None, not {render_mode!r}')
         self.tasks.task_ids(split)  # raises on an unknown split
         self.split = split
         if max_turns is not None:
@@ -178,9 +184,13 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
         return "\n".join(f"[{m['role']}] {m['content']}" for m in self.conversation)
 
     def _choose(self, options: dict[str, Any]) -> Task:
-        unknown = sorted(set(options) - {"task_id", "split"})
+        if not isinstance(options, dict):
+            raise UsageError(f"the options of reset are a dict, not {options!r:.100}")
+        unknown = sorted(set(options) - {"task_id", "split"}, key=str)
         if unknown:
-            raise UsageError(f"reset knows the options task_id and split, not {', '.join(unknown)}")
+            raise UsageError(
+                f"reset knows the options task_id and split, not {', '.join(map(str, unknown))}"
+            )
         task_id, split = options.get("task_id"), options.get("split")
         if task_id is None:
             return self.tasks.draw(self.np_random, self.split if split is None else split)

@@ -119,6 +119,8 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         UsageError: An unknown id (the nearest are named), a module that cannot be imported, or an
             argument that the environment does not know.
     """
+    if not isinstance(id, str):
+        raise UsageError(f"an environment is named by a text, not {id!r:.100}")
     _load_environments()
     module_name, _, name = id.rpartition(":")
     if module_name and name.replace(".", "").isidentifier():
@@ -128,7 +130,9 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     try:
         spec = gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        raise UsageError(f"no environment {id!r}{_nearest(name, gymnasium.registry)}") from error
+        raise UsageError(
+            f"no environment {id!r:.100}{_nearest(name, gymnasium.registry)}"
+        ) from error
     entry_point = spec.entry_point
     if isinstance(entry_point, str):
         module_name, _, attribute = entry_point.partition(":")

@@ -84,7 +84,7 @@ class ProceduralTasks:
         known = split in self.splits and re.fullmatch(r"0|[1-9][0-9]{0,9}", seed)
         if not known or int(seed) >= _SEEDS:
             raise UsageError(
-                f"no task {task_id!r}: ids here are a split ({', '.join(self.splits)}) and a seed, "
+                f"no task {task_id!r:.100}: ids here are a split ({', '.join(self.splits)}) and a seed, "
                 f"as in '{self.splits[0]}-123'"
             )
         return self._task(split, int(seed))
@@ -136,7 +136,7 @@ class ListTasks:
         if task_id not in self._by_id:
             first = next(iter(self._by_id))
             raise UsageError(
-                f"no task {task_id!r} among {len(self._by_id)}; ids look like {first!r}"
+                f"no task {task_id!r:.100} among {len(self._by_id)}; ids look like {first!r}"
             )
         return self._by_id[task_id]
 

@@ -128,13 +128,15 @@ def test_a_task_is_drawn_by_its_seed_or_named_by_its_id() -> None:
     ("options", "message"),
     [
         ({"task": "train-1"}, "not task"),
+        ({"task": "train-1", 3: 4}, "not 3, task"),
+        ([("task_id", "train-1")], "options of reset are a dict"),
         ({"task_id": "nowhere-1"}, "no task"),
         ({"task_id": 1}, "task_id is a string"),
         ({"split": "dev"}, "no split 'dev'"),
         ({"task_id": "train-1", "split": "test"}, "of split 'train'"),
     ],
 )
-def test_wrong_options_are_told(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_told(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GuessEnv().reset(options=options)
 
@@ -144,6 +146,10 @@ def test_wrong_arguments_are_told() -> None:
         GuessEnv(max_turns=0)
     with pytest.raises(UsageError, match="no split 'dev'"):
         GuessEnv(split="dev")
+    with pytest.raises(UsageError, match="such as ListTasks"):
+        GuessEnv(tasks=[Task("a", "b", "c")])  # a list is no source
+    with pytest.raises(UsageError, match="render_mode"):
+        GuessEnv(render_mode="human")
 
     class Homeless(TextEnv):
         def respond(self, task: Task, action: str) -> Score:

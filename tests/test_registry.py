@@ -190,3 +190,8 @@ def test_agents_are_made_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.make_agent("grpo", clip=0.1)
     with pytest.raises(UsageError, match=r"agent gspo has no argument clip; it takes none"):
         registry.make_agent("gspo", clip=0.1)
+
+
+def test_an_id_is_text() -> None:
+    with pytest.raises(UsageError, match="named by a text, not 3"):
+        registry.make(3)  # type: ignore[arg-type]

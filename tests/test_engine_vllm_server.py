@@ -472,7 +472,9 @@ def test_a_server_that_is_none_of_ours_is_refused(
         ({"logprobs_mode": "raw_logprobs"}, "reports raw_logprobs"),
         ({"logprobs_mode": KEY}, r"reports \*\*\*"),
         ({"dtype": "bfloat16"}, "weights are bfloat16, .* needs float32"),
-        ({"model": {"vocab_size": 7}}, "model_type None, the policy qwen2"),
+        ({"head_dtype": "bfloat16"}, "logits in bfloat16, but fp32_lm_head needs float32"),
+        ({"model": {"vocab_size": 7}}, "has vocab_size 7, the policy 400: serve the same model"),
+        ({"model": {"model_type": "llama"}}, "has model_type llama, the policy qwen2"),
         ({"model": 3}, "describes itself badly"),
         ({"context_length": "x"}, "describes itself badly"),
         ({"context_length": 0}, "describes itself badly"),
@@ -487,7 +489,7 @@ def test_a_server_that_does_not_fit_the_policy_is_refused(
 ) -> None:
     server.said |= changes
     with pytest.raises(UsageError, match=message):
-        connect(dtype="float32")
+        connect(dtype="float32", float32_head=True)
 
 
 def test_a_server_that_falls_silent_or_dies_stops_the_run(

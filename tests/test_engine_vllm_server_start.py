@@ -148,8 +148,8 @@ def test_the_extension_describes_its_server(worker: Any, tmp_path: Path) -> None
             max_model_len=64,
             get_vocab_size=lambda: config.vocab_size,
             dtype=torch.bfloat16,
+            head_dtype=torch.float32,
             logprobs_mode="raw_logprobs",
-            max_logprobs=20,
             hf_config=config,
         )
     )
@@ -186,6 +186,10 @@ def test_an_engine_by_its_address_has_the_policys_weights(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match="learner's precision needs float32"):
             make_engine(TrainConfig(engine=url), policy, 4)
         make_engine(TrainConfig(engine=url), policy, 4, "bf16").close()
+        server.said["head_dtype"] = "bfloat16"
+        make_engine(TrainConfig(engine=url), policy, 4, "bf16").close()
+        with pytest.raises(UsageError, match="fp32_lm_head needs float32"):
+            make_engine(TrainConfig(engine=url, fp32_lm_head=True), policy, 4, "bf16")
         for arguments in (("timeout_s=x",), ("timeout_s=0",), ("gpu_memory_utilization=0.4",)):
             with pytest.raises(UsageError, match="is timeout_s"):
                 make_engine(EvalConfig(engine=url, engine_arg=arguments), policy, 4)

@@ -53,6 +53,7 @@ class VLLMServerEngine(Engine):
         url: of the server, such as http://127.0.0.1:8000.
         config: of the policy's model; the server's model must have the same shapes.
         dtype: that the server's weights must have; None: any.
+        float32_head: whether the server must compute logits in float32.
         max_lanes: most requests in flight at once.
         timeout_s: seconds an answer may take.
 
@@ -66,6 +67,7 @@ class VLLMServerEngine(Engine):
         config: Any,
         *,
         dtype: str | None = None,
+        float32_head: bool = False,
         max_lanes: int = 256,
         timeout_s: float = 600.0,
     ) -> None:
@@ -83,7 +85,7 @@ class VLLMServerEngine(Engine):
         self._loaded: list[tuple[str, int]] = []
         try:
             server = self._control.describe()
-            check_fits(server, config, dtype)
+            check_fits(server, config, dtype, float32_head)
             self._control.reset_scale()
             self._checkpoint = Checkpoint(config)
         except UsageError as error:

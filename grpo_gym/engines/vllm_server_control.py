@@ -26,8 +26,8 @@ class Description:
         vocabulary: number of tokens.
         folder: through which it takes weights.
         dtype: of its weights.
+        head_dtype: in which logits are computed.
         logprobs_mode: which log-probs it reports.
-        max_logprobs: how many at each position at most; -1: all.
         model: the fields of its model's configuration that decide shapes.
     """
 
@@ -35,8 +35,8 @@ class Description:
     vocabulary: int
     folder: Path
     dtype: str
+    head_dtype: str
     logprobs_mode: str
-    max_logprobs: int
     model: Mapping[str, Any]
 
 
@@ -79,8 +79,8 @@ class Control:
                 vocabulary=int(said["vocabulary"]),
                 folder=Path(str(said["folder"])),
                 dtype=str(said["dtype"]),
+                head_dtype=str(said["head_dtype"]),
                 logprobs_mode=str(said["logprobs_mode"]),
-                max_logprobs=int(said["max_logprobs"]),
                 model=dict(said["model"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -160,15 +160,21 @@ class Control:
         return [result if isinstance(result, dict) else {} for result in results]
 
 
-def check_fits(said: Description, config: Any, dtype: str | None) -> None:
+def check_fits(said: Description, config: Any, dtype: str | None, float32_head: bool) -> None:
     """Refuse a server whose model or settings are not those of the policy.
+
+    Args:
+        said: what the server is.
+        config: of the policy's model.
+        dtype: that the weights must have; None: any.
+        float32_head: whether logits must be computed in float32.
 
     Raises:
         UsageError: Names the first that differs.
     """
     for name, ours in shapes(config).items():
         theirs = said.model.get(name)
-        if ours != theirs:
+        if ours != theirs and None not in (ours, theirs):
             raise UsageError(
                 f"the server's model has {name} {str(theirs)[:40]}, the policy {ours}: serve the same model"
             )
@@ -181,6 +187,11 @@ def check_fits(said: Description, config: Any, dtype: str | None) -> None:
         raise UsageError(
             f"the server's weights are {said.dtype[:40]}, but the learner's precision needs {dtype}: "
             f"serve with --dtype {dtype}, or train with another --precision"
+        )
+    if float32_head and said.head_dtype != "float32":
+        raise UsageError(
+            f"the server computes logits in {said.head_dtype[:40]}, but fp32_lm_head needs float32: serve "
+            """with --hf-overrides '{"head_dtype": "float32"}'"""
         )
     if said.context_length < 2 or said.vocabulary < 1:
         raise ServerError("the server describes itself badly")

@@ -46,8 +46,8 @@ class WeightsExtension:
             "context_length": int(model.max_model_len),
             "vocabulary": int(model.get_vocab_size()),
             "dtype": str(model.dtype).removeprefix("torch."),
+            "head_dtype": str(model.head_dtype).removeprefix("torch."),
             "logprobs_mode": str(model.logprobs_mode),
-            "max_logprobs": int(model.max_logprobs),
             "model": shapes(model.hf_config),
         }
 

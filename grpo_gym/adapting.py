@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from grpo_gym.checkpoint import latest
+from grpo_gym.checkpoint.weights import write_model
 from grpo_gym.config import TrainConfig
 from grpo_gym.errors import UsageError
 from grpo_gym.lora import LoraOptions, add_adapter, is_adapter_folder, put_adapter, read_adapter
@@ -64,16 +65,13 @@ def merge_into_folder(source: Path, out: Path) -> None:
             raise UsageError(f"there is no adapter in {source}{whole}")
         if out.exists():
             raise UsageError(f"cannot write {out}: it is there already")
+        policy = load_policy(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
         hidden = Path(tempfile.mkdtemp(prefix=".merging-", dir=out.parent))
-    except (OSError, ValueError) as error:  # a null character in a path is a ValueError
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"cannot merge {source} into {out}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot merge {source} into {out}: {error.strerror}") from error
     try:
-        policy = load_policy(folder)
-        policy.model.save_pretrained(hidden)
-        policy.tokenizer.save_pretrained(hidden)
+        write_model(hidden, policy.model, policy.tokenizer)
         hidden.chmod(0o755)
         hidden.rename(out)
     except BaseException:

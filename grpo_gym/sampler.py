@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
@@ -130,7 +130,9 @@ def _model(config: TaskOptions, policy: Policy, precision: str) -> "PreTrainedMo
         merge(copied)
     if _fp32_lm_head(config):
         use_float32_head(copied)
-    return cast("PreTrainedModel", cast(Any, copied).bfloat16())
+    for weight in copied.parameters():  # not buffers: positions would lose their precision
+        weight.data = weight.data.bfloat16()
+    return copied
 
 
 def _fp32_head(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _server(
     """The client of a vLLM server; only training minds in which precision that samples."""
     from grpo_gym.engines.vllm_server import VLLMServerEngine
 
-    timeout_s = arguments.get("timeout_s", 600.0)
+    timeout_s = arguments.get("timeout_s", 3600.0)
     if arguments.keys() - {"timeout_s"} or type(timeout_s) not in (int, float) or timeout_s <= 0:
         raise UsageError(
             "engine_arg of a vLLM server is timeout_s, the seconds an answer may take; all else is said "

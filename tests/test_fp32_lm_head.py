@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from torch import nn
 
 import grpo_gym
 from grpo_agents import grpo
+from grpo_gym.config import TrainConfig
 from grpo_gym.engines.base import Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions, use_float32_head
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import load_policy
+from grpo_gym.sampler import make_engine
 from tests.commands import refused
 from tests.learner_batches import make_batch
 from tests.letters import Letters
@@ -27,11 +30,14 @@ IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
 
 def half(model: Any, float32_head: bool) -> Any:
-    """A copy in half precision."""
-    copied = copy.deepcopy(model).to(torch.bfloat16)
-    if float32_head:
-        use_float32_head(copied)
-    return copied
+    """What engine hf samples from in half precision."""
+    config = TrainConfig(
+        precision="bf16", engine_arg=("dtype=bfloat16",), fp32_lm_head=float32_head
+    )
+    policy = replace(load_policy("tiny"), model=model)
+    engine = make_engine(config, policy, 256, config.precision)
+    assert isinstance(engine, HFEngine)
+    return engine.model
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -55,6 +61,18 @@ def test_logits_are_float32_in_half_precision_and_under_autocast() -> None:
     use_float32_head(model)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model(input_ids=IDS).logits.dtype == torch.float32
+
+
+def test_a_half_precision_copy_shares_nothing_and_keeps_its_positions() -> None:
+    model: Any = tiny_model()
+    copied = half(model, True)
+    theirs = {value.data_ptr() for value in copied.parameters()}
+    assert not theirs & {value.data_ptr() for value in model.parameters()}
+    assert {value.dtype for value in copied.parameters()} == {torch.bfloat16}
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+    for mine, own in zip(copied.buffers(), model.buffers(), strict=True):
+        assert torch.equal(mine, own)
+    assert copied.lm_head.weight is copied.get_input_embeddings().weight
 
 
 def test_double_precision_stays() -> None:

@@ -151,6 +151,11 @@ def test_a_shape_that_makes_no_sense_is_a_usage_error(wrong: dict[str, Any]) -> 
         LoraOptions(**{"rank": 2} | wrong)
 
 
+def test_a_rank_above_every_width_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="lora_rank is 100000, but no layer is wider than 64"):
+        add_adapter(tiny_model(), LoraOptions(100_000))
+
+
 def test_a_model_has_one_adapter_at_most() -> None:
     with pytest.raises(UsageError, match="has an adapter already"):
         add_adapter(adapted(), SHAPE)

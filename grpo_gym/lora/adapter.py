@@ -80,6 +80,9 @@ def add_adapter(
     from transformers.pytorch_utils import Conv1D
 
     layers = _targets(model, options.targets)
+    most = max(max(cast(Any, layer).weight.shape) for layer in layers.values())
+    if options.rank > most:
+        raise UsageError(f"lora_rank is {options.rank}, but no layer is wider than {most}")
     config = LoraConfig(
         r=options.rank,
         lora_alpha=cast(int, options.alpha),

@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
 from grpo_agents import AGENTS
 from grpo_gym import UsageError
 from grpo_gym.agent import Agent
 from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.learner.sharding import whole, whole_state
 from grpo_gym.objectives.aggregations import (
     FixedLengthMean,
     PromptMean,
@@ -57,7 +59,8 @@ UNEVEN = OptimiserOptions(learning_rate=1e-3, tokens_per_micro_batch=24, max_gra
 class Case:
     """An agent, the sizes of the groups, how it is optimised, and what happens to the credit.
 
-    `close` is how much two numbers may differ, absolutely and relatively.
+    `close` is how much two numbers may differ, absolutely and relatively. A `resumed` learner hands what it
+    knows to another one between its updates.
     """
 
     agent: Agent
@@ -68,6 +71,7 @@ class Case:
     updates: int = 2
     close: float = 1e-12  # in float64: the ranks add up the same numbers in another order
     model_type: str = "gpt2"
+    resumed: bool = False
 
 
 def one_row_left(credit: Credit) -> Credit:
@@ -103,6 +107,7 @@ def cases() -> dict[str, Case]:
     found["corrections"] = Case(replace(grpo, corrections=(TIS(2.0),)), options=steps)
     found["state"] = Case(replace(grpo, penalties=(AdaptiveEntropy(10.0, step=0.01),)))
     found["top log-probs"] = Case(AGENTS["dppo"](divergence="topk_kl", k=3), top=3, options=steps)
+    found["resumed"] = Case(AGENTS["ppo"](), options=steps, resumed=True)
     found["not finite"] = Case(grpo, spoil=not_finite)
     found["no sharing"] = Case(grpo, options=replace(steps, share_prompts=False))
     found["recomputation"] = Case(
@@ -113,27 +118,61 @@ def cases() -> dict[str, Case]:
     return found
 
 
-def play(case: Case, accelerator: Accelerator) -> dict[str, Any]:
-    """Some updates: their metrics, the gradients of each step, the weights at the end."""
-    # Ranks start from different weights; those of the first count.
-    seed = int(accelerator.process_index)
-    model = tiny_model(seed, case.model_type, experts_implementation="eager").double()
-    learner = Learner(model, case.agent, case.options, accelerator)
-    gradients: list[dict[str, torch.Tensor]] = []
-    step = learner._optimiser.step
-
-    def recorded() -> Any:
-        gradients.append(
-            {n: p.grad.clone() for n, p in learner.scorer.named_parameters() if p.grad is not None}
+def accelerator_of(kind: str) -> Accelerator:
+    """That of this rank, on the CPU."""
+    accelerator = Accelerator(cpu=True)
+    if kind == "sharded":
+        # accelerate shards on GPUs alone; but what it does there runs on the CPU as well.
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2,
+            auto_wrap_policy="transformer_based_wrap",
+            reshard_after_forward=True,
+            cpu_ram_efficient_loading=False,
         )
-        return step()
+    return accelerator
 
-    learner._optimiser.step = recorded
+
+def play(case: Case, accelerator: Accelerator) -> dict[str, Any]:
+    """Some updates: their metrics, the gradients of each step, the weights and moments at the end."""
+    # Ranks start from different weights where those of the first count.
+    sharded = accelerator.distributed_type == DistributedType.FSDP
+    gradients: list[dict[str, torch.Tensor]] = []
+    learner = _learner(case, accelerator, 0 if sharded else accelerator.process_index, gradients)
     metrics = []
     for number in range(case.updates):
         batch = make_batch(number, case.sizes, top=case.top)
         metrics.append(_update(learner, batch, case))
-    return {"metrics": metrics, "gradients": gradients, "weights": _copy(learner)}
+        if case.resumed:
+            weights, state = dict(learner.state()), learner.optimiser_state()
+            accelerator.free_memory()
+            learner = _learner(case, accelerator, 7, gradients)
+            learner.restore(weights, state)
+    found = {
+        "metrics": metrics,
+        "gradients": gradients,
+        "weights": {name: value.clone() for name, value in whole_state(learner.scorer).items()},
+        "optimiser": learner.optimiser_state(),
+    }
+    accelerator.free_memory()
+    return found
+
+
+def _learner(
+    case: Case, accelerator: Accelerator, seed: int, gradients: list[dict[str, torch.Tensor]]
+) -> Learner:
+    """A learner that records the gradients of each step."""
+    model = tiny_model(seed, case.model_type, experts_implementation="eager").double()
+    learner = Learner(model, case.agent, case.options, accelerator)
+    step = learner._optimiser.step
+
+    def recorded() -> Any:
+        named = learner.scorer.named_parameters()
+        gradients.append({n: whole(p.grad).clone() for n, p in named if p.grad is not None})
+        return step()
+
+    learner._optimiser.step = recorded
+    return learner
 
 
 def _update(learner: Learner, batch: Batch, case: Case) -> dict[str, float]:
@@ -142,10 +181,6 @@ def _update(learner: Learner, batch: Batch, case: Case) -> dict[str, float]:
     metrics = learner.update(batch, signals, case.spoil(credit) if case.spoil else credit)
     learner.agent = learner.agent.adapt(metrics)
     return metrics
-
-
-def _copy(learner: Learner) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in learner.scorer.state_dict().items()}
 
 
 def broken(accelerator: Accelerator) -> str:
@@ -159,9 +194,9 @@ def broken(accelerator: Accelerator) -> str:
 
 
 if __name__ == "__main__":
-    this = Accelerator(cpu=True)
+    this = accelerator_of(sys.argv[2])
     known, found = cases(), {}
-    for name in json.loads(sys.argv[2]):
+    for name in json.loads(sys.argv[3]):
         found[name] = broken(this) if name == "broken" else play(known[name], this)
     torch.save(found, f"{sys.argv[1]}-{this.process_index}.pt")
     this.end_training()

@@ -13,25 +13,37 @@ from grpo_gym.objectives.stages import Aggregation
 from tests.launching import finish, launch
 from tests.rank_cases import AGGREGATIONS, broken, cases, play
 
-# Two ranks play every case; three those in which the split differs most.
+# Two ranks play every case; three, and those that share out the weights, the ones that could differ most.
+EDGES = [name for name in cases() if name.startswith(("TokenMean", "PromptMean"))]
+MORE = [
+    "grpo",
+    "dapo",
+    "ppo",
+    "reference",
+    "top log-probs",
+    "not finite",
+    "recomputation",
+    "experts",
+]
 NAMES = {
-    2: [*cases(), "broken"],
-    3: [name for name in cases() if name.startswith(("TokenMean", "PromptMean"))],
+    (2, "whole"): [*cases(), "broken"],
+    (3, "whole"): EDGES,
+    (2, "sharded"): [*EDGES, *MORE, "resumed", "broken"],
 }
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], dict[str, Any]]:
-    """(number of ranks, rank) to what it found."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, int], dict[str, Any]]:
+    """(number of ranks, kind, rank) to what it found."""
     folder = tmp_path_factory.mktemp("ranks")
     found = {}
-    for count, names in NAMES.items():
-        words = ["-m", "tests.rank_cases", str(folder / str(count)), json.dumps(names)]
+    for (count, kind), names in NAMES.items():
+        file = str(folder / f"{count}-{kind}")
+        words = ["-m", "tests.rank_cases", file, kind, json.dumps(names)]
         ends = finish(launch(count, *words, cwd=folder), timeout_s=400)
         assert [end[0] for end in ends] == ["0"] * count, ends
         for rank in range(count):
-            path = folder / f"{count}-{rank}.pt"
-            found[count, rank] = torch.load(path, weights_only=True)
+            found[count, kind, rank] = torch.load(f"{file}-{rank}.pt", weights_only=True)
     return found
 
 
@@ -43,17 +55,26 @@ def alone(name: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", cases())
-def test_ranks_equal_one_process(name: str, shared: dict[tuple[int, int], dict[str, Any]]) -> None:
+def test_ranks_equal_one_process(
+    name: str, shared: dict[tuple[int, str, int], dict[str, Any]]
+) -> None:
     expected, near = alone(name), cases()[name].close
     for ranks, found in shared.items():
-        if name not in NAMES[ranks[0]]:
+        if name not in found:
             continue
         for ours, theirs in zip(found[name]["metrics"], expected["metrics"], strict=True):
             assert ours == pytest.approx(theirs, rel=near, abs=near), ranks
         close(found[name]["weights"], expected["weights"], near)
+        close(moments(found[name]), moments(expected), near)
         pairs = zip(found[name]["gradients"], expected["gradients"], strict=True)
         for ours, theirs in pairs:
             close(ours, theirs, near)
+
+
+def moments(found: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The state of the optimiser, number by number."""
+    state = found["optimiser"]["optimiser"]["state"]
+    return {f"{key} {name}": v for key, entry in state.items() for name, v in entry.items()}
 
 
 def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], near: float) -> None:
@@ -65,9 +86,9 @@ def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], near: 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_step_that_is_not_finite_on_one_rank_is_skipped_on_all(
-    shared: dict[tuple[int, int], dict[str, Any]],
+    shared: dict[tuple[int, str, int], dict[str, Any]],
 ) -> None:
-    of_two = [found for (count, _), found in shared.items() if count == 2]
+    of_two = [found for (count, _, _), found in shared.items() if count == 2]
     for found in of_two:
         assert [row["skipped_steps"] for row in found["not finite"]["metrics"]] == [1, 1]
         assert found["not finite"]["gradients"] == []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from grpo_gym.engines import http
+from grpo_gym.engines import http, pulse
 from grpo_gym.engines.base import EngineFailure, Request, Sampling
 from grpo_gym.engines.http import ServerError
 from grpo_gym.engines.vllm_server import VLLMServerEngine
@@ -515,6 +515,54 @@ def test_a_server_that_falls_silent_or_dies_stops_the_run(
         engine.load(model.state_dict(), 1)
     engine.close()
     engine.close()
+
+
+@pytest.mark.parametrize("health", [Reply({}), Reply("dead", 503), None])
+def test_a_server_that_is_silent_for_long_is_asked_for_its_health(
+    engine: VLLMServerEngine,
+    server: FakeVLLM,
+    health: Reply | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A completion may take long, where the server is well meanwhile."""
+    monkeypatch.setattr(pulse, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(pulse, "_ANSWER_S", 0.5)
+    server.instead = {"/health": health}
+    server.change = lambda answer: time.sleep(1) or answer
+    request = Request(0, (1,), Sampling(max_tokens=2), 0)
+    for _ in range(2):
+        server.calls.clear()
+        engine.submit([request])
+        if health == Reply({}):
+            finish(engine)
+            assert server.calls.count("/health") >= 2
+        else:
+            with pytest.raises(EngineFailure, match="/health"):
+                finish(engine)
+            assert not engine.busy
+
+
+def test_a_server_that_stands_still_is_found_out(
+    model: PreTrainedModel, server: FakeVLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and says nothing, to whatever it is asked."""
+    monkeypatch.setattr(pulse, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(pulse, "_ANSWER_S", 0.3)
+    still = threading.Event()
+
+    def answer(asked: Asked) -> Reply | None:
+        if still.is_set():
+            time.sleep(5)
+        return server(asked)
+
+    with serving(answer) as url:
+        engine = VLLMServerEngine(url, model.config)
+        engine.load(model.state_dict(), 0)
+        still.set()
+        engine.submit([Request(0, (1,), Sampling(max_tokens=2), 0)])
+        with pytest.raises(EngineFailure, match=r"/health gave no answer in 0\.3 s"):
+            finish(engine)
+        engine.close()
 
 
 def finish(engine: VLLMServerEngine) -> None:

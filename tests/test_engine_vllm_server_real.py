@@ -224,10 +224,10 @@ def test_after_a_load_nothing_of_the_old_weights_is_left(
     if cache == "kept":
         post = engine._control._post
 
-        def kept(path: str, body: Any = None) -> Any:
+        def kept(path: str, body: Any = None, *more: float) -> Any:
             if path.startswith("/reset_prefix_cache"):
                 return {"success": True}
-            return post(path.replace("mode=wait", "mode=wait&clear_cache=false"), body)
+            return post(path.replace("mode=wait", "mode=wait&clear_cache=false"), body, *more)
 
         monkeypatch.setattr(engine._control, "_post", kept)
     engine.generate([LONG] * 2, Sampling(max_tokens=4), [0, 1])

@@ -12,6 +12,7 @@ import numpy as np
 from grpo_gym.engines.base import Engine, EngineFailure, Request
 from grpo_gym.engines.http import HttpClient, ServerError
 from grpo_gym.engines.lanes import check, unique_ids
+from grpo_gym.engines.pulse import Pulse
 from grpo_gym.engines.vllm_server_answers import completion, generation, scores, scoring
 from grpo_gym.engines.vllm_server_control import Control, check_fits
 from grpo_gym.engines.vllm_weights import Checkpoint
@@ -55,7 +56,7 @@ class VLLMServerEngine(Engine):
         dtype: that the server's weights must have; None: any.
         float32_head: whether the server must compute logits in float32.
         max_lanes: most requests in flight at once.
-        timeout_s: seconds an answer may take.
+        timeout_s: seconds an answer may take; whether a silent server is still there, it is asked sooner.
 
     Raises:
         UsageError: The server cannot be reached, or is not what is needed.
@@ -69,7 +70,7 @@ class VLLMServerEngine(Engine):
         dtype: str | None = None,
         float32_head: bool = False,
         max_lanes: int = 256,
-        timeout_s: float = 600.0,
+        timeout_s: float = 3600.0,
     ) -> None:
         self._client = HttpClient(
             url,
@@ -80,6 +81,7 @@ class VLLMServerEngine(Engine):
         )
         self.version = 0
         self._control = Control(self._client)
+        self._pulse = Pulse(self._client, "/health")
         self._flying: dict[int, _Flight] = {}
         self._session = uuid.uuid4().hex
         self._loaded: list[tuple[str, int]] = []
@@ -112,6 +114,8 @@ class VLLMServerEngine(Engine):
                     f"temperature is {request.sampling.temperature}, but must be 0 (greedy) or at least "
                     f"{_LOWEST_TEMPERATURE}"
                 )
+        if not self._flying:
+            self._pulse.heard()
         for request in requests:
             body = generation(request, self.context_length, self._vocabulary)
             answer = self._client.start("POST", _GENERATE, body)
@@ -128,6 +132,10 @@ class VLLMServerEngine(Engine):
             wait([flight.answer for flight in self._flying.values()], _MOMENT_S, FIRST_COMPLETED)
             ended = [name for name, flight in self._flying.items() if flight.answer.done()]
             with self._failing():
+                if ended or not self._flying:
+                    self._pulse.heard()
+                else:
+                    self._pulse.check()
                 return [(name, self._take(self._flying.pop(name))) for name in ended]
         except BaseException:
             self.abort()

@@ -14,6 +14,8 @@ from grpo_gym.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
+_DESCRIBE_S = 60.0
+_CONTROL_S = 600.0
 _RIGHTLY = "start it by: grpo-gym serve MODEL"
 
 
@@ -57,7 +59,7 @@ class Control:
             ServerError: It cannot be reached, or was not started as it must be.
         """
         try:
-            workers = self._rpc("grpo_gym_describe")
+            workers = self._rpc("grpo_gym_describe", timeout_s=_DESCRIBE_S)
         except ServerError as error:
             if error.status == 404:
                 raise ServerError(
@@ -148,12 +150,13 @@ class Control:
             raise
         self._post("/resume")
 
-    def _post(self, path: str, body: Any = None) -> Any:
-        return self._client.request("POST", path, body or {}, repeatable=False)
+    def _post(self, path: str, body: Any = None, timeout_s: float = _CONTROL_S) -> Any:
+        return self._client.request("POST", path, body or {}, timeout_s=timeout_s, repeatable=False)
 
-    def _rpc(self, method: str, *args: Any) -> list[dict[str, Any]]:
+    def _rpc(self, method: str, *args: Any, timeout_s: float = _CONTROL_S) -> list[dict[str, Any]]:
         """Call a method of our extension in every worker of the server."""
-        answer = self._post("/collective_rpc", {"method": method, "args": list(args)})
+        body = {"method": method, "args": list(args)}
+        answer = self._post("/collective_rpc", body, timeout_s)
         results = answer.get("results") if isinstance(answer, dict) else None
         if not isinstance(results, list) or not results:
             raise ServerError(f"{self._client.url} answers {method} with no results")

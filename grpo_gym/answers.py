@@ -93,9 +93,12 @@ def difference(first: Start, other: Start) -> str:
     """What two starts have unequal, as in "observations A and B"; shown from where they part."""
     if first.task_id != other.task_id:
         what, one, two = "task ids", repr(first.task_id), repr(other.task_id)
-    else:
+    elif first.messages != other.messages:
         what = "observations"
         one, two = (json.dumps(s.messages, ensure_ascii=False) for s in (first, other))
+    else:
+        what = "tools"
+        one, two = (json.dumps(s.tools, ensure_ascii=False) for s in (first, other))
     alike = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
     begin = max(0, alike - 40)
     return f"{what} {_excerpt(one, begin)} and {_excerpt(two, begin)}"

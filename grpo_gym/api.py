@@ -1,5 +1,6 @@
 """Train and evaluate from Python, with names or with objects."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import gymnasium
 from rich.console import Console
 
 from grpo_gym.agent import Agent
+from grpo_gym.collector import INTERRUPTED
 from grpo_gym.config import EvalConfig, TrainConfig, format_arguments, from_values
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation
@@ -83,11 +85,19 @@ def evaluate(
         console: where to show progress; None shows nothing.
         **options: fields of `EvalConfig`: n, k, tasks, temperature, max_tokens, seed, ...
 
+    Returns:
+        The estimates; where an endpoint stopped the run, those of what had ended, with a warning.
+
     Raises:
         UsageError: A mistake in what was given.
     """
     values = options | _task_values(env, model, env_args)
-    return run_evaluate(from_values(EvalConfig, values, "evaluate()"), console, _maker(env))
+    evaluation = run_evaluate(from_values(EvalConfig, values, "evaluate()"), console, _maker(env))
+    if evaluation.stopped is not None:
+        if evaluation.stopped.startswith(INTERRUPTED):
+            raise KeyboardInterrupt(evaluation.stopped)
+        warnings.warn(f"evaluate() stopped early: {evaluation.stopped}", stacklevel=2)
+    return evaluation
 
 
 def _maker(env: EnvSource | None) -> Callable[[], gymnasium.Env[Any, Any]] | None:

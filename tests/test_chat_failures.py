@@ -425,7 +425,49 @@ def test_a_budget_for_nothing_is_an_error_that_says_what_is_needed(
     assert not here.asked
 
 
+def test_from_python_a_run_that_stopped_early_warns() -> None:
+    with endpoint(solve) as here, pytest.warns(UserWarning, match="token budget of 500"):
+        result = grpo_gym.evaluate(
+            env=ARITHMETIC,
+            model="m",
+            engine=here.url,
+            engine_arg=("token_budget=500",),
+            n=1,
+            k=(1,),
+            tasks=50,
+            max_tokens=32,
+        )
+    assert result.stopped is not None
+    assert str(result).endswith(f"stopped early: {result.stopped}")
+
+
 # Ctrl-C.
+
+
+def test_from_python_an_interrupt_stays_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What has ended is in the file that was asked for."""
+
+    def policy(body: dict[str, Any]) -> Any:
+        if next(count) >= 3:
+            signal.raise_signal(signal.SIGINT)
+        return solve(body)
+
+    count = itertools.count()
+    file = tmp_path / "rollouts.jsonl"
+    with endpoint(policy) as here, pytest.raises(KeyboardInterrupt, match="interrupted; 45 tokens"):
+        grpo_gym.evaluate(
+            env=ARITHMETIC,
+            model="m",
+            engine=here.url,
+            engine_arg=("concurrency=1",),
+            n=1,
+            k=(1,),
+            tasks=9,
+            rollouts=str(file),
+        )
+    assert len(file.read_text().splitlines()) == 3
 
 
 def test_an_interrupted_evaluation_prints_what_has_ended(tmp_path: Path) -> None:

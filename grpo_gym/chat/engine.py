@@ -179,6 +179,8 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             return self._lose(number, str(error), stop=False)
         except ServerError as error:
             return self._refused(flight, error)
+        except (TypeError, ValueError) as error:  # such as an infinite number in a message
+            return self._lose(number, f"the conversation cannot be sent: {error}", stop=False)
         self._answers += 1
         self._failures_in_a_row = 0
         return [(number, answer)]

@@ -90,7 +90,8 @@ class ChatLane(Episode):
         self._used += usage.completion_tokens
         self._sampled += usage.completion_tokens
         self._answer = completion
-        self.messages.append(said(completion))
+        names = {tool["function"]["name"] for tool in self.tools}
+        self.messages.append(said(completion, names))
         self.completions.append(
             Completion(
                 _NO_IDS,

@@ -2,21 +2,26 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from grpo_gym.chat.answer import ChatAnswer, NativeCall
 from grpo_gym.types import Message
 
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def said(answer: ChatAnswer) -> dict[str, Any]:
-    """What the model said, as a message of the conversation that goes on."""
+def said(answer: ChatAnswer, tools: Collection[str] = ()) -> dict[str, Any]:
+    """What the model said, as a message of the conversation that goes on.
+
+    Args:
+        answer: of the endpoint.
+        tools: names of those that were offered.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": answer.content}
     if answer.calls:
         message["content"] = answer.content or None
-        message["tool_calls"] = [_call(call) for call in answer.calls]
+        message["tool_calls"] = [_call(call, tools) for call in answer.calls]
     return message
 
 
@@ -46,12 +51,14 @@ def _result(call: NativeCall, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call.id, "content": content}
 
 
-def _call(call: NativeCall) -> dict[str, Any]:
+def _call(call: NativeCall, tools: Collection[str]) -> dict[str, Any]:
     """A call that servers take back: many parse the arguments, and refuse what is no JSON object.
 
     What was wrong with the call stands in its result.
     """
-    name = _NOT_IN_A_NAME.sub("_", call.name)[:64] or "unknown"
+    name = call.name
+    if name not in tools:
+        name = _NOT_IN_A_NAME.sub("_", name)[:64] or "unknown"
     arguments = call.arguments if _is_object(call.arguments) else "{}"
     return {"id": call.id, "type": "function", "function": {"name": name, "arguments": arguments}}
 

@@ -1,5 +1,6 @@
 """The arguments of an endpoint, `--engine-arg name=value`."""
 
+import json
 import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -47,6 +48,10 @@ class ChatOptions:
             raise UsageError(f"timeout_s is {self.timeout_s}, but must be a finite number above 0")
         if self.key_env != KEY_ENV and not os.environ.get(self.key_env):
             raise UsageError("key_env names an environment variable that is not set")
+        try:
+            json.dumps(self.body, allow_nan=False)
+        except ValueError as error:
+            raise UsageError("body holds a number that JSON does not have") from error
         ours = sorted(_OURS & set(self.body))
         if ours:
             raise UsageError(f"body cannot set {', '.join(ours)}")

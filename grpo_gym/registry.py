@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from numbers import Integral, Real
+from pathlib import Path
+from types import ModuleType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium
 
@@ -216,24 +218,55 @@ def _check_arguments(
     if unknown:
         takes = ", ".join(accepted) or "none"
         raise UsageError(f"{what} has no argument {', '.join(unknown)}; it takes {takes}")
+    for name in kwargs.keys() & accepted.keys():
+        _check_kind(f"{what}: {name}", accepted[name], kwargs[name])
 
 
-def _accepted(function: Callable[..., Any]) -> list[str] | None:
-    """Names of the arguments that a function or class takes; None when it takes any.
+def _accepted(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The arguments that a function or class takes; None when it takes any.
 
     A constructor that hands its `**kwargs` on takes what the next constructor takes.
     """
     chain: list[Callable[..., Any]] = [function]
     if isinstance(function, type):
         chain = [vars(cls)["__init__"] for cls in function.__mro__ if "__init__" in vars(cls)]
-    names: list[str] = []
+    found: dict[str, inspect.Parameter] = {}
     for link in chain:
         parameters = inspect.signature(link).parameters
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        names += [name for name, p in parameters.items() if p.kind in by_name and name != "self"]
+        for name, parameter in parameters.items():
+            if parameter.kind in by_name and name != "self":
+                found.setdefault(name, parameter)
         if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-            return names
+            return found
     return None
+
+
+_KINDS: Mapping[Any, tuple[type, str]] = {
+    str: (str, "text"),
+    Path: (str | Path, "a path"),  # type: ignore[dict-item]
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    NoneType: (NoneType, "none"),
+}
+
+
+def _check_kind(what: str, parameter: inspect.Parameter, value: object) -> None:
+    """Raise `UsageError` if a plain annotation, as `int | None`, says that this is no such value."""
+    annotation = parameter.annotation
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    plain = all(kind in _KINDS for kind in kinds)
+    if not plain or (value is None and parameter.default is None):
+        return
+    if isinstance(value, bool):  # which is an int to Python
+        right = bool in kinds
+    else:
+        right = any(isinstance(value, _KINDS[kind][0]) for kind in kinds)
+    if not right:
+        raise UsageError(
+            f"{what} must be {' or '.join(_KINDS[kind][1] for kind in kinds)}, not {value!r:.100}"
+        )
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 from grpo_gym import plugins, registry
@@ -73,7 +74,12 @@ def test_an_unknown_argument_is_told_with_the_known_ones(id: str) -> None:
 @pytest.mark.parametrize(
     ("id", "kwargs", "message"),
     [
-        ("grpo_gym/GSM8K-v0", {"path": 5}, "cannot be made"),
+        ("grpo_gym/GSM8K-v0", {"path": 5}, "GSM8K-v0: path must be text or a path or none, not 5"),
+        ("grpo_gym/Arithmetic-v0", {"level": "1"}, "level must be a whole number, not '1'"),
+        ("grpo_gym/Arithmetic-v0", {"level": True}, "level must be a whole number, not True"),
+        ("grpo_gym/Arithmetic-v0", {"system_prompt": 3}, "system_prompt must be text or none"),
+        ("grpo_gym/Calculator-v0", {"call_seconds": "x"}, "call_seconds must be a number or none"),
+        ("grpo_gym/Search-v0", {"hops": 2.0}, "hops must be a whole number"),
         ("grpo_gym/Copy-v0", {"words": 5}, "cannot be made"),
         ("grpo_gym.testing.copy:CopyEnv", {"words": 5}, "cannot be made"),
         ("grpo_gym/Copy-v0", {"max_turns": "3"}, "max_turns must be a whole number"),
@@ -85,6 +91,12 @@ def test_an_argument_of_the_wrong_type_is_told(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         registry.make(id, **kwargs)
+
+
+def test_numbers_of_numpy_are_numbers_and_none_is_the_default() -> None:
+    arguments: dict[str, Any] = {"call_seconds": np.float32(1), "system_prompt": None}
+    env = registry.make("grpo_gym/Calculator-v0", level=np.int32(1), **arguments)
+    env.close()
 
 
 def test_a_mistake_found_by_the_environment_stays_a_usage_error() -> None:
@@ -195,3 +207,9 @@ def test_agents_are_made_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_id_is_text() -> None:
     with pytest.raises(UsageError, match="named by a text, not 3"):
         registry.make(3)  # type: ignore[arg-type]
+
+
+def test_a_hyper_parameter_of_the_wrong_type_is_told() -> None:
+    with pytest.raises(UsageError, match=r"agent dapo: clip_low must be a number, not '0.2'"):
+        registry.make_agent("dapo", clip_low="0.2")
+    assert registry.make_agent("dapo", clip_low=0) == registry.make_agent("dapo", clip_low=0.0)

@@ -444,6 +444,7 @@ def test_weights_that_do_not_fit_or_cannot_be_written_are_never_sent(
     ("reply", "message"),
     [
         (Reply({"detail": "Not Found"}, 404), "no vLLM server that takes weights; start it by"),
+        (Reply("", 405), "no vLLM server that takes weights"),
         (Reply({"error": "'X' has no attribute"}, 500), "without our worker extension"),
         (Reply({"error": "dead"}, 500), "answers 500: dead"),
         (Reply({"error": "Unauthorized"}, 401), "refuses the key in VLLM_API_KEY"),
@@ -479,6 +480,7 @@ def test_a_server_that_is_none_of_ours_is_refused(
         ({"context_length": "x"}, "describes itself badly"),
         ({"context_length": 0}, "describes itself badly"),
         ({"vocabulary": None}, "describes itself badly"),
+        ({"vocabulary": 10**9}, "describes itself badly"),
     ],
 )
 def test_a_server_that_does_not_fit_the_policy_is_refused(

@@ -61,9 +61,10 @@ class Control:
         try:
             workers = self._rpc("grpo_gym_describe", timeout_s=_DESCRIBE_S)
         except ServerError as error:
-            if error.status == 404:
+            if error.status in (404, 405, 501):
                 raise ServerError(
-                    f"{self._client.url} is no vLLM server that takes weights; {_RIGHTLY}", 404
+                    f"{self._client.url} is no vLLM server that takes weights; {_RIGHTLY}",
+                    error.status,
                 ) from None
             if error.status == 500 and "no attribute" in str(error):
                 raise ServerError(
@@ -196,7 +197,7 @@ def check_fits(said: Description, config: Any, dtype: str | None, float32_head: 
             f"the server computes logits in {said.head_dtype[:40]}, but fp32_lm_head needs float32: serve "
             """with --hf-overrides '{"head_dtype": "float32"}'"""
         )
-    if said.context_length < 2 or said.vocabulary < 1:
+    if said.context_length < 2 or said.vocabulary != config.get_text_config().vocab_size:
         raise ServerError("the server describes itself badly")
 
 

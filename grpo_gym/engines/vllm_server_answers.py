@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -199,11 +199,11 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     return value
 
 
-def _is_id(value: Any, vocabulary: int) -> bool:
+def _is_id(value: Any, vocabulary: int) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < vocabulary
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return (type(value) is float and math.isfinite(value)) or (
         type(value) is int and abs(value) < 2**53
     )

@@ -366,3 +366,9 @@ class TestAnotherFormatKeepsTheContract(EnvContract):
 def test_the_schema_is_what_the_model_reads() -> None:
     system = SumEnv(codec="xml").reset(seed=0)[0][0]["content"]
     assert json.dumps(add.schema["function"]["name"]) in system
+
+
+@pytest.mark.parametrize("codec", [3, [], {"name": "hermes"}])
+def test_what_is_no_codec_is_told(codec: Any) -> None:
+    with pytest.raises(UsageError, match="a codec is one of hermes, openai"):
+        make_codec(codec)

@@ -25,9 +25,13 @@ def make_codec(codec: str | Codec) -> Codec:
     """A codec by its name; one that is a codec already is taken as it is.
 
     Raises:
-        UsageError: An unknown name (the nearest are named).
+        UsageError: An unknown name (the nearest are named), or neither name nor codec.
     """
     if not isinstance(codec, str):
+        if not all(hasattr(codec, name) for name in ("instructions", "render", "parse")):
+            raise UsageError(
+                f"a codec is one of {', '.join(CODECS)} or a Codec, not {codec!r:.100}"
+            )
         return codec
     if codec not in CODECS:
         near = nearest(codec, CODECS) or f"; there is {', '.join(CODECS)}"

@@ -2,8 +2,9 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,6 +30,32 @@ class Reply:
     @property
     def content(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class Crowd:
+    """Answers as soon as so many requests are there at once, or after seconds.
+
+    Attributes:
+        most: how many were there at once at most.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.most = 0
+        self._here = 0
+        self._lock = threading.Lock()
+        self._barrier = threading.Barrier(size)
+
+    def __call__(self, _: Any = None) -> Reply:
+        """Answer a request."""
+        with self._lock:
+            self._here += 1
+            self.most = max(self.most, self._here)
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(20)
+        time.sleep(0.05)  # for others to come that should not
+        with self._lock:
+            self._here -= 1
+        return Reply("done")
 
 
 @contextmanager

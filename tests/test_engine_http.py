@@ -11,7 +11,7 @@ import pytest
 
 from grpo_gym.engines import http
 from grpo_gym.engines.http import HttpClient, ServerError
-from tests.loopback import Asked, Reply, serving
+from tests.loopback import Asked, Crowd, Reply, serving
 
 KEY = "sk-not-to-be-seen"
 
@@ -119,10 +119,10 @@ def test_an_answer_has_a_longest_length(ask: Callable[..., Any]) -> None:
 
 def test_a_silent_server_is_given_up_on(ask: Callable[..., Any]) -> None:
     started = time.monotonic()
-    error, asked = ask(lambda: time.sleep(2) or Reply("late"), timeout_s=0.2)
+    error, asked = ask(lambda: time.sleep(20) or Reply("late"), timeout_s=0.2)
     assert "gave no answer in 0.2 s" in str(error)
     assert len(asked) == 1
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 10
 
 
 def test_a_server_that_drips_is_given_up_on() -> None:
@@ -213,24 +213,13 @@ def test_a_key_that_is_missing_or_cannot_be_one(
 
 
 def test_requests_run_at_once_up_to_a_limit_and_can_be_dropped() -> None:
-    running, most, lock = 0, 0, threading.Lock()
-
-    def answer(_: Asked) -> Reply:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.1)
-        with lock:
-            running -= 1
-        return Reply("done")
-
-    with serving(answer) as url:
+    crowd = Crowd(4)
+    with serving(crowd) as url:
         client = HttpClient(url, concurrency=4)
-        futures = [client.start("POST", "/", {}) for _ in range(10)]
-        assert [future.result() for future in futures] == ["done"] * 10
-        assert most == 4
-        futures = [client.start("POST", "/", {}) for _ in range(10)]
+        futures = [client.start("POST", "/", {}) for _ in range(12)]
+        assert [future.result() for future in futures] == ["done"] * 12
+        assert crowd.most == 4
+        futures = [client.start("POST", "/", {}) for _ in range(3)]
         time.sleep(0.05)
         client.close()
         for future in futures:

@@ -16,7 +16,7 @@ from grpo_gym.engines.http import ServerError
 from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.errors import UsageError
 from tests.fake_vllm import GENERATE, TOKEN, FakeVLLM
-from tests.loopback import Asked, Reply, serving
+from tests.loopback import Asked, Crowd, Reply, serving
 from tests.models import VOCABULARY, tiny_model
 
 KEY = "sk-not-to-be-seen"
@@ -171,21 +171,12 @@ def test_lanes_go_on_individually(engine: VLLMServerEngine, server: FakeVLLM) ->
 def test_requests_are_in_flight_at_once_up_to_max_lanes(
     connect: Callable[..., VLLMServerEngine], server: FakeVLLM, model: PreTrainedModel
 ) -> None:
-    running: list[int] = []
-    most = []
-
-    def counted(answer: Any) -> Any:
-        running.append(1)
-        most.append(len(running))
-        time.sleep(0.1)
-        running.pop()
-        return answer
-
+    crowd = Crowd(3)
     engine = connect(max_lanes=3)
     engine.load(model.state_dict(), 0)
-    server.change = counted
+    server.change = lambda answer: crowd() and answer
     engine.generate([[1]] * 9, Sampling(max_tokens=2), range(9))
-    assert max(most) == 3
+    assert crowd.most == 3
 
 
 def test_what_is_in_flight_can_be_dropped(engine: VLLMServerEngine, server: FakeVLLM) -> None:
@@ -499,7 +490,7 @@ def test_a_server_that_falls_silent_or_dies_stops_the_run(
 ) -> None:
     def answer(asked: Asked) -> Reply | None:
         if asked.path == GENERATE:
-            time.sleep(1)
+            time.sleep(20)
         return server(asked)
 
     with serving(answer) as url:
@@ -508,7 +499,7 @@ def test_a_server_that_falls_silent_or_dies_stops_the_run(
         started = time.monotonic()
         with pytest.raises(EngineFailure, match=r"no answer in 0\.3 s"):
             engine.generate([[1]] * 3, Sampling(max_tokens=2), range(3))
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 10
         assert not engine.busy
         engine.submit([Request(0, (1,), Sampling(max_tokens=2), 0)])
     with pytest.raises(EngineFailure, match=r"no answer|cannot be reached|broke off"):
@@ -527,8 +518,7 @@ def test_a_server_that_is_silent_for_long_is_asked_for_its_health(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A completion may take long, where the server is well meanwhile."""
-    monkeypatch.setattr(pulse, "_SILENCE_S", 0.1)
-    monkeypatch.setattr(pulse, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(pulse, "_SILENCE_S", 0.05)
     server.instead = {"/health": health}
     server.change = lambda answer: time.sleep(1) or answer
     request = Request(0, (1,), Sampling(max_tokens=2), 0)

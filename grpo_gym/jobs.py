@@ -1,5 +1,6 @@
 """The three things one does, as a config says: train, evaluate, play."""
 
+import copy
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +19,7 @@ from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.learner.sharding import is_sharding
 from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
@@ -55,8 +57,9 @@ def run_training(
     make_env = env or _env_maker(config)
     with _shared_run(config, ranks) as folder:
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
+        sampled = _sampled_policy(policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
-        engine = ranks.alike(lambda: _training_engine(config, policy, ranks))
+        engine = ranks.alike(lambda: _training_engine(config, sampled, ranks))
         with closing_engine(engine, config.engine_timeout_s):
             engine.version = learner.version
             progress = Progress(console if ranks.index == 0 else None, config.steps)
@@ -83,6 +86,13 @@ def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Po
     if trains_adapter(config):
         adapt(config, policy, folder)
     return policy
+
+
+def _sampled_policy(policy: Policy, ranks: Ranks) -> Policy:
+    """The policy that the engine samples from; where its weights are to be sharded, a copy that is not."""
+    if ranks.accelerator is None or not is_sharding(ranks.accelerator):
+        return policy
+    return replace(policy, model=copy.deepcopy(policy.model).to(ranks.accelerator.device))
 
 
 def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Engine:

@@ -5,7 +5,7 @@ next one, so that none waits for one that has left.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -71,8 +71,9 @@ class Ranks:
         if self.count > 1 and (error is None or self._agreed):
             import torch
 
-            torch.distributed.barrier(group=self._farewell)
-            torch.distributed.destroy_process_group()
+            with suppress(RuntimeError):  # another has left already: there is nothing to wait for
+                torch.distributed.barrier(group=self._farewell)
+                torch.distributed.destroy_process_group()
 
     def together(self, work: Callable[[], T]) -> list[T]:
         """What `work` gives on every rank, in their order.

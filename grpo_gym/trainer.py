@@ -266,6 +266,7 @@ class Trainer:
         path = self.ranks.first(lambda: checkpoint.latest(self.folder))
         if path is None or self._saved != self.step:
             optimiser = self.learner.optimiser_state()
+            weights = self.learner.state() if self.learner.sharded else None
             path = self.ranks.first(
                 lambda: checkpoint.save(
                     self.folder,
@@ -275,6 +276,7 @@ class Trainer:
                     optimiser,
                     {"position": self.stream.position, "agent": self.learner.agent.state},
                     self.config.keep,
+                    weights,
                 )
             )
             self._saved = self.step

@@ -60,6 +60,7 @@ def save(
     optimiser: Mapping[str, Any],
     state: Mapping[str, Any],
     keep: int = 2,
+    weights: "Mapping[str, Tensor] | None" = None,
 ) -> Path:
     """Save a checkpoint, then remove all but the last `keep`.
 
@@ -71,6 +72,7 @@ def save(
         optimiser: nested dicts and lists of tensors and plain values.
         state: values that JSON can hold.
         keep: how many checkpoints to keep, at least 1.
+        weights: the model's `state_dict`, where the model itself holds a part of it only.
 
     Returns:
         The checkpoint's directory.
@@ -88,7 +90,7 @@ def save(
     target = _free(root, step)
     hidden = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))
     try:
-        write_model(hidden / "model", model, tokenizer)
+        write_model(hidden / "model", model, tokenizer, weights)
         torch.save(dict(optimiser), hidden / "optimiser.pt")
         record = {"format": FORMAT, "step": step, "state": dict(state), "files": _files(hidden)}
         try:

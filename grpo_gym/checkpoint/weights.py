@@ -1,7 +1,7 @@
 """The weights in a checkpoint: those of a whole model, or of the adapter that is trained in it."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 
 
 def write_model(
-    folder: Path, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None"
+    folder: Path,
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase | None",
+    weights: "Mapping[str, Tensor] | None" = None,
 ) -> None:
-    """Write a model, or its adapter alone if it has one, and its tokenizer."""
+    """Write a model, or its adapter alone if it has one, and its tokenizer.
+
+    With `weights` these are written as the model's, whose own are then not looked at.
+    """
     with _quiet():
         if has_adapter(model):
             save_adapter(model, folder)
         else:
-            model.save_pretrained(folder)
+            given = None if weights is None else dict(weights)
+            model.save_pretrained(folder, state_dict=given)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
 

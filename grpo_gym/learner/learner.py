@@ -60,6 +60,7 @@ class Learner:
         agent: the update rule; it may be replaced by one that needs nothing more.
         version: updates done; the version of the policy.
         steps: optimiser steps done.
+        sharded: whether each rank holds a part of the weights only.
 
     Raises:
         UsageError: The model cannot be trained.
@@ -82,7 +83,7 @@ class Learner:
         if options.fp32_lm_head:
             use_float32_head(model)
         check_accelerator(self.accelerator)
-        sharded = is_sharding(self.accelerator)
+        self.sharded = sharded = is_sharding(self.accelerator)
         scorer = Scorer(
             master(model),
             options.share_prompts,

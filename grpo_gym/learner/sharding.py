@@ -4,6 +4,7 @@ Sharded weights (FSDP2, `torch.distributed.fsdp.fully_shard`) are gathered layer
 every rank has to make the same passes in the same order.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ def check_accelerator(accelerator: "Accelerator") -> None:
         UsageError: A kind of parallelism, or an option, that the learner does not know.
     """
     kind = str(accelerator.distributed_type.value)
+    for asked in ("FSDP", "DEEPSPEED"):
+        if os.environ.get(f"ACCELERATE_USE_{asked}", "false").lower() == "true" and kind != asked:
+            raise UsageError(
+                f"accelerate does {asked} on GPUs alone, and there is none: use a configuration without it"
+            )
     if kind != "NO" and kind != "FSDP" and not kind.startswith("MULTI_"):
         raise UsageError(
             f"the learner runs on one process, on several, and sharded by FSDP2, but not with {kind}: choose "

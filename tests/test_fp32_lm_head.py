@@ -108,8 +108,11 @@ def test_it_narrows_the_gap_between_sampler_and_learner() -> None:
     assert 0 < gaps[1] < gaps[0] / 1.5
 
 
-def test_it_brings_a_learner_with_logits_of_its_own_nearer_to_full_precision() -> None:
-    """Such as Gemma 2, whose logits are capped: the head is the model's business there."""
+def test_it_brings_a_learner_with_logits_of_its_own_nearer_to_full_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it is not known how a model makes its logits, the head is its own business."""
+    monkeypatch.setattr("grpo_gym.learner.probes._forms", lambda *_: [])
     distances = []
     sequences = [r.token_ids.tolist() for r in make_batch().rollouts]
     exact = Learner(tiny_model(0, "gemma2"), grpo()).logprobs(sequences)

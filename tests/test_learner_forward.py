@@ -27,12 +27,12 @@ SHARED: list[tuple[str, dict[str, Any]]] = [
     ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}),
     ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     ("llama4_text", {"num_local_experts": 2}),
-]
-CAPPED: list[tuple[str, dict[str, Any]]] = [
     ("gemma2", {"final_logit_softcapping": 5.0}),
     ("cohere", {"logit_scale": 0.5}),
     ("granite", {"logits_scaling": 3.0}),
 ]
+OWN = ("recurrent_gemma", {"lru_width": 32})
+"""Its logits are capped, but its configuration does not say so as Gemma 2's does."""
 
 
 def batch_rows(batch: Any) -> Rows:
@@ -88,10 +88,8 @@ def test_many_buckets_of_length_change_nothing(
     assert_same_as_own_logits(Scorer(tiny_model(3), share), 1e-5)
 
 
-@pytest.mark.parametrize(("model_type", "config"), CAPPED)
-def test_changed_logits_are_noticed_and_kept(
-    model_type: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_logits_are_noticed_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    model_type, config = OWN
     with caplog.at_level(logging.WARNING):
         scorer = Scorer(tiny_model(3, model_type, **config))
     assert not scorer.tiled
@@ -104,14 +102,18 @@ def test_a_soft_cap_is_noticed_while_it_does_not_show_yet() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1e-3)
-    assert not Scorer(model).tiled
+    scorer = Scorer(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e3)
+    assert_same_as_own_logits(scorer, 1e-5)
 
 
 def test_own_logits_are_formed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     from grpo_gym.learner import own_logits
 
     monkeypatch.setattr(own_logits, "MOST_LOGITS", 1)
-    assert_same_as_own_logits(Scorer(tiny_model(3, "gemma2")), 1e-5)
+    assert_same_as_own_logits(Scorer(tiny_model(3, OWN[0], **OWN[1])), 1e-5)
 
 
 def test_a_model_without_a_cache_of_keys_is_run_plain(caplog: pytest.LogCaptureFixture) -> None:
@@ -127,7 +129,7 @@ def test_entropy_and_given_tokens_are_those_of_the_full_distribution() -> None:
     rows = batch_rows(batch)
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, 400, (*rows.mask.shape, 3)))
     found = {}
-    for model_type in ("qwen2", "gemma2"):
+    for model_type in ("qwen2", "gemma2", OWN[0]):
         for share in (True, False):
             scorer = Scorer(tiny_model(3, model_type), share)
             found[model_type, share] = scorer(rows, 0.7, entropy=True, top_ids=ids)
@@ -189,7 +191,7 @@ def test_a_model_without_a_head_is_a_usage_error() -> None:
         Scorer(tiny_model().base_model)
 
 
-@pytest.mark.parametrize("model_type", ["qwen2", "gemma2"])
+@pytest.mark.parametrize("model_type", ["qwen2", "gemma2", OWN[0]])
 def test_the_critic_starts_at_zero_and_does_not_move_the_policy(model_type: str) -> None:
     scorer = Scorer(tiny_model(3, model_type), critic=True)
     rows = batch_rows(make_batch())

@@ -26,9 +26,16 @@ def inputs(
 
 
 def full(
-    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, bias: Tensor | None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float,
+    bias: Tensor | None,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     logits = hidden @ weight.t() + (0 if bias is None else bias)
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
     logp = torch.log_softmax(logits / temperature, -1)
     entropy = -torch.special.xlogy(logp.exp(), logp.exp()).sum(-1)
     return logp.gather(1, targets[:, None])[:, 0], entropy, logp
@@ -45,17 +52,26 @@ SIZES = st.integers(1, 9)
     saved=st.sampled_from([0, 10**6]),
     temperature=st.sampled_from([0.5, 1.0, 2.0]),
     with_bias=st.booleans(),
+    softcap=st.sampled_from([None, 0.7, 30.0]),
 )
 def test_any_tiling_gives_the_full_softmax_and_its_gradient(
-    rows: int, columns: int, tile: int, saved: int, temperature: float, with_bias: bool
+    rows: int,
+    columns: int,
+    tile: int,
+    saved: int,
+    temperature: float,
+    with_bias: bool,
+    softcap: float | None,
 ) -> None:
     hidden, weight, bias, targets = inputs(rows, columns)
     used = bias if with_bias else None
     upstream = torch.linspace(-1, 2, 2 * rows, dtype=torch.float64).view(2, rows)
-    expected = full(hidden, weight, targets, temperature, used)
+    expected = full(hidden, weight, targets, temperature, used, softcap)
     sources = [hidden, weight, *([bias] if with_bias else [])]
     slopes = torch.autograd.grad((torch.stack(expected[:2]) * upstream).sum(), sources)
-    scores = token_logprobs(hidden, weight, targets, temperature, used, True, None, tile, saved)
+    scores = token_logprobs(
+        hidden, weight, targets, temperature, used, True, None, tile, saved, softcap
+    )
     assert scores.entropy is not None
     both = torch.stack([scores.logprobs, scores.entropy])
     torch.testing.assert_close(both, torch.stack(expected[:2]), rtol=0, atol=1e-12)

@@ -14,7 +14,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner.hidden import Place, plain_hidden, shared_hidden
 from grpo_gym.learner.logprobs import token_logprobs
 from grpo_gym.learner.own_logits import own_scores
-from grpo_gym.learner.probes import head, head_is_linear, sharing_is_exact
+from grpo_gym.learner.probes import head, logits_of, sharing_is_exact
 from grpo_gym.learner.rows import Rows
 from grpo_gym.learner.scores import TokenScores
 
@@ -37,7 +37,6 @@ class Scorer(nn.Module):
 
     Attributes:
         share_prompts: whether prompts are encoded once.
-        tiled: whether the head is applied in tiles.
 
     Raises:
         UsageError: The model has no head, or cannot recompute.
@@ -62,7 +61,7 @@ class Scorer(nn.Module):
         self.recompute = recompute
         if recompute:
             _enable_recomputation(model)
-        self.tiled = head_is_linear(model)
+        self._logits = logits_of(model)
         self.share_prompts = (
             share_prompts and self.tiled and not (recompute or one_pass) and sharing_is_exact(model)
         )
@@ -79,6 +78,11 @@ class Scorer(nn.Module):
     def _no_split_modules(self) -> Any:
         """Which layers `accelerate` shards each by itself; transformers has it under this name."""
         return self.model._no_split_modules
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the head is applied in tiles."""
+        return self._logits is not None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -110,7 +114,7 @@ class Scorer(nn.Module):
             Scores of shape (b, T), and (b, T, K), in float32 or float64; 0 outside the mask.
         """
         with _recomputing(self.model, self.recompute):
-            if not self.tiled:
+            if self._logits is None:
                 scores, place = own_scores(self.model, rows, temperature, entropy, top_ids)
                 scores = _put(scores, place, rows)
                 if self.critic is not None:
@@ -130,10 +134,11 @@ class Scorer(nn.Module):
             hidden,
             layer.weight,
             rows.tokens[place],
-            temperature,
+            temperature / self._logits.scale,
             layer.bias,
             entropy,
             None if top_ids is None else top_ids[place],
+            softcap=self._logits.softcap,
         )
         if self.critic is not None:
             scores = replace(scores, values=self._values(hidden).values)

@@ -13,18 +13,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from grpo_gym.learner.scores import TokenScores
+from grpo_gym.learner.softmax_sums import Sums
 
 TILE_ELEMENTS = {"cpu": 2**21}
 """Most logits formed at once on a kind of device (8 MiB in float32): about what its cache holds."""
 
 OTHER_TILE_ELEMENTS = 2**26
-"""The same on other devices, where small tiles cost more in launches than they save."""
+"""The same elsewhere, where small tiles cost more in launches than they save."""
 
 SAVED_ELEMENTS = 2**25
 """Most logits kept from the forward to the backward pass (128 MiB in float32)."""
 
 TILE_ROWS = 1024
-"""Rows of a tile where the vocabulary is large; the gradient of the head is added to once a block of rows."""
+"""Rows of a tile where the vocabulary is large; the head's gradient is added to once a block of rows."""
 
 
 def token_logprobs(
@@ -37,8 +38,9 @@ def token_logprobs(
     top_ids: Tensor | None = None,
     tile_elements: int | None = None,
     saved_elements: int = SAVED_ELEMENTS,
+    softcap: float | None = None,
 ) -> TokenScores:
-    """Score `targets` under softmax((hidden weight^T + bias) / temperature).
+    """Score `targets` under softmax(z / temperature), z = hidden weight^T + bias.
 
     Everything is computed in float32, or in float64 if `hidden` is float64, whatever the dtype of
     the inputs and whether or not autocast is on. Gradients flow from `logprobs` and `entropy` to
@@ -54,6 +56,7 @@ def token_logprobs(
         top_ids: (N, K) int64 ids to score as well, without gradient.
         tile_elements: most logits formed at once; by default what suits the device.
         saved_elements: most logits kept for the backward pass.
+        softcap: c, which turns z into c tanh(z / c); None leaves it.
 
     Returns:
         Scores in float32 or float64.
@@ -66,7 +69,16 @@ def token_logprobs(
     if tile_elements is None:
         tile_elements = TILE_ELEMENTS.get(hidden.device.type, OTHER_TILE_ELEMENTS)
     logprobs, entropies, top = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, targets, temperature, entropy, top_ids, tile_elements, saved_elements
+        hidden,
+        weight,
+        bias,
+        targets,
+        temperature,
+        entropy,
+        top_ids,
+        tile_elements,
+        saved_elements,
+        softcap,
     )
     return TokenScores(
         logprobs, entropies if entropy else None, top if top_ids is not None else None
@@ -85,52 +97,22 @@ def _tiles(rows: int, columns: int, elements: int) -> tuple[list[slice], list[sl
 
 
 def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, out: Tensor
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    temperature: float,
+    softcap: float | None,
+    out: Tensor,
 ) -> None:
     """Write the (n, v) logits over the temperature to `out`."""
     if bias is None:
         torch.mm(hidden, weight.t(), out=out)
     else:
         torch.addmm(bias, hidden, weight.t(), out=out)
-    if temperature != 1.0:
+    if softcap is not None:
+        out.div_(softcap).tanh_().mul_(softcap / temperature)
+    elif temperature != 1.0:
         out.div_(temperature)
-
-
-class _Sums:
-    """Running sums over the columns of some rows, relative to the largest logit z so far.
-
-    The partition function and, where the entropy is wanted, the sum of exp(z) z.
-    """
-
-    def __init__(self, rows: int, like: Tensor, entropy: bool) -> None:
-        # not -inf, which would make nan of the columns that are -inf themselves
-        self.top = like.new_full((rows,), torch.finfo(like.dtype).min)
-        self.total = like.new_zeros(rows)
-        self.moment = like.new_zeros(rows) if entropy else None
-
-    def add(self, logits: Tensor) -> None:
-        """Take in a tile (n, v)."""
-        top = torch.maximum(self.top, logits.amax(1))
-        change = torch.where(self.total > 0, self.top - top, 0.0)
-        shrink = change.exp()
-        shifted = logits - top[:, None]
-        if self.moment is None:
-            self.total.mul_(shrink).add_(shifted.exp_().sum(1))
-        else:
-            weights = shifted.exp()
-            self.moment.add_(change * self.total).mul_(shrink)
-            self.moment.add_(torch.where(weights > 0, shifted.mul_(weights), 0.0).sum(1))
-            self.total.mul_(shrink).add_(weights.sum(1))
-        self.top = top
-
-    def log_z(self) -> Tensor:
-        """(n,) logarithm of the partition function."""
-        return self.top + self.total.log()
-
-    def entropy(self) -> Tensor:
-        """(n,) log Z - sum p z."""
-        assert self.moment is not None
-        return self.total.log() - self.moment / self.total
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -146,6 +128,7 @@ class _TokenLogprobs(torch.autograd.Function):
         top_ids: Tensor | None,
         tile_elements: int,
         saved_elements: int,
+        softcap: float | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         rows, columns = len(hidden), len(weight)
@@ -164,10 +147,10 @@ class _TokenLogprobs(torch.autograd.Function):
                 None if keep or not row_blocks else _scratch(states, row_blocks, column_blocks)
             )
             for r in row_blocks:
-                sums = _Sums(r.stop - r.start, states, entropy)
+                sums = Sums(r.stop - r.start, states, entropy)
                 for c in column_blocks:
                     logits = _view(kept, scratch, r, c)
-                    _logits(states[r], head[c], _part(offset, c), temperature, logits)
+                    _logits(states[r], head[c], _part(offset, c), temperature, softcap, logits)
                     sums.add(logits)
                     inside = (wanted[r] >= c.start) & (wanted[r] < c.stop)
                     found = logits.gather(1, (wanted[r] - c.start).clamp(0, c.stop - c.start - 1))
@@ -178,7 +161,7 @@ class _TokenLogprobs(torch.autograd.Function):
             picked -= log_z[:, None]
         if needed:
             ctx.save_for_backward(hidden, weight, bias, targets, log_z, entropies, kept)
-            ctx.temperature, ctx.tile_elements = temperature, tile_elements
+            ctx.temperature, ctx.softcap, ctx.tile_elements = temperature, softcap, tile_elements
         ctx.set_materialize_grads(False)
         top = picked[:, 1:].clone()
         ctx.mark_non_differentiable(top)
@@ -190,7 +173,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx: Any, d_logprobs: Tensor | None, d_entropy: Tensor | None, _: Any
     ) -> tuple[Tensor | None, ...]:
         if d_logprobs is None and d_entropy is None:
-            return (None,) * 9
+            return (None,) * 10
         hidden, weight, bias, targets, log_z, entropies, kept = ctx.saved_tensors
         if len(entropies) == 0:
             d_entropy = None
@@ -208,14 +191,17 @@ class _TokenLogprobs(torch.autograd.Function):
                 pull = None if d_entropy is None else d_entropy[r] / ctx.temperature
                 for c in column_blocks:
                     grad = _view(None, scratch, r, c)
+                    logits = grad if kept is None else kept[r, c]
                     if kept is None:
-                        _logits(states[r], head[c], _part(offset, c), ctx.temperature, grad)
-                        grad.sub_(log_z[r, None])
-                    else:
-                        torch.sub(kept[r, c], log_z[r, None], out=grad)
+                        part = _part(offset, c)
+                        _logits(states[r], head[c], part, ctx.temperature, ctx.softcap, logits)
+                    slope = _slope(logits, ctx.temperature, ctx.softcap)
+                    torch.sub(logits, log_z[r, None], out=grad)
                     _d_logits(grad, upstream, pull, entropies[r] if pull is not None else None)
                     if upstream is not None:
                         _add_targets(grad, targets[r], c, upstream)
+                    if slope is not None:
+                        grad.mul_(slope)
                     if d_hidden is not None:
                         d_hidden[r].addmm_(grad, head[c])
                     if d_weight is not None:
@@ -226,7 +212,7 @@ class _TokenLogprobs(torch.autograd.Function):
             None if d_hidden is None else d_hidden.to(hidden.dtype),
             None if d_weight is None else d_weight.to(weight.dtype),
             None if d_bias is None else d_bias.to(bias.dtype),
-            *(None,) * 6,
+            *(None,) * 7,
         )
 
 
@@ -254,6 +240,11 @@ def _add_targets(grad: Tensor, targets: Tensor, columns: slice, upstream: Tensor
     inside = (targets >= columns.start) & (targets < columns.stop)
     index = (targets - columns.start).clamp(0, columns.stop - columns.start - 1)
     grad.scatter_add_(1, index[:, None], torch.where(inside, upstream, 0.0)[:, None])
+
+
+def _slope(logits: Tensor, temperature: float, softcap: float | None) -> Tensor | None:
+    """Derivative of the soft cap where it gave `logits`: 1 - tanh^2; None without a cap."""
+    return None if softcap is None else 1 - (logits * (temperature / softcap)).square()
 
 
 def _part(bias: Tensor | None, columns: slice) -> Tensor | None:

@@ -1,6 +1,7 @@
 """Short probes that decide whether a model's gradient may be computed by a short cut."""
 
 import logging
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,17 +20,30 @@ def head(model: PreTrainedModel) -> Any:
     return cast(Any, model).get_output_embeddings()
 
 
+@dataclass(frozen=True)
+class Logits:
+    """How logits come from z, the output embedding times the backbone's last hidden state.
+
+    Attributes:
+        scale: they are z times this, as in Cohere and Granite;
+        softcap: or c tanh(z / c), as in Gemma 2.
+    """
+
+    scale: float = 1.0
+    softcap: float | None = None
+
+
 @torch.no_grad()
-def head_is_linear(model: PreTrainedModel) -> bool:
-    """Whether the logits are the output embedding times the backbone's last hidden state.
+def logits_of(model: PreTrainedModel) -> Logits | None:
+    """How the model makes its logits; None if in a way that is not known, and a warning is logged.
 
     The head is fed large numbers, where a soft cap shows, and what the model feeds it is compared with
-    what the backbone gives. If not, a warning is logged.
+    what the backbone gives.
     """
     layer = head(model)
     if not isinstance(layer, nn.Linear):
         logger.warning("the head is not tiled: it is a %s", type(layer).__name__)
-        return False
+        return None
     ids = torch.arange(6, device=layer.weight.device)[None] % len(layer.weight)
     fed: list[Tensor] = []
     large: list[Tensor] = []
@@ -47,11 +61,27 @@ def head_is_linear(model: PreTrainedModel) -> bool:
         handle.remove()
     out = backbone(model)(input_ids=ids, use_cache=False, return_dict=True)
     hidden = getattr(out, "last_hidden_state", None)
-    plain = hidden is not None and len(fed) == 1 and _close(fed[0], hidden)
-    if plain and _close(logits, layer(large[0])):
-        return True
+    if hidden is not None and len(fed) == 1 and _close(fed[0], hidden):
+        plain = layer(large[0])
+        for form in _forms(model, logits, plain):
+            if _close(logits, _formed(plain, form)):
+                return form
     logger.warning("the head is not tiled: this model changes its hidden states or final logits")
-    return False
+    return None
+
+
+def _forms(model: PreTrainedModel, logits: Tensor, plain: Tensor) -> list[Logits]:
+    """What may turn `plain` into `logits`; a cap first, which small numbers do not show."""
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    scale = float((logits.double() * plain.double()).sum() / plain.double().square().sum())
+    forms = [Logits(softcap=float(cap))] if cap else []
+    return [*forms, Logits(), *([Logits(scale)] if scale > 0 else [])]
+
+
+def _formed(plain: Tensor, form: Logits) -> Tensor:
+    if form.softcap is not None:
+        return form.softcap * torch.tanh(plain / form.softcap)
+    return plain * form.scale
 
 
 @torch.no_grad()

@@ -541,6 +541,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "is damaged",
     ),
     "no weights": (lambda f: reweigh(f, lambda _: {}), "is empty"),
+    "not a number": (lambda f: reweigh(f, lambda w: w | {A: w[A] * math.nan}), "no finite number"),
+    "of another type": (
+        lambda f: reweigh(f, lambda w: w | {A: torch.ones(4, 32).to(torch.float8_e4m3fn)}),
+        "float8_e4m3fn",
+    ),
     "a matrix less": (
         lambda f: reweigh(f, lambda w: {k: v for k, v in w.items() if k != A}),
         "it lacks .*up_proj.lora_A",

@@ -165,6 +165,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> tuple[dict[str, "Tensor"], str | None]:
+    import torch
     from safetensors import SafetensorError, safe_open
 
     path = folder / WEIGHTS
@@ -179,6 +180,12 @@ def _weights(folder: Path) -> tuple[dict[str, "Tensor"], str | None]:
         raise UsageError(f"adapter {folder}: its {WEIGHTS} is damaged: {line}") from error
     if not weights:
         raise UsageError(f"adapter {folder}: its {WEIGHTS} is empty")
+    known = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    for name, value in weights.items():
+        if value.dtype not in known or not bool(value.isfinite().all()):
+            raise UsageError(
+                f"adapter {folder}: {name:.200} is {value.dtype} or holds what is no finite number"
+            )
     return weights, mark
 
 

@@ -365,6 +365,8 @@ def test_other_weights_than_those_loaded_last_are_found_out(
     ours, server.weights = server.weights, "default"  # as after a restart
     with pytest.raises(EngineFailure, match=r"'default', which are not"):
         engine.generate([[1]], Sampling(max_tokens=2), [0])
+    with pytest.raises(EngineFailure, match="'default'"):
+        engine.score([[1, 2]])
     server.weights = ours
     server.change = choice(
         weight_versions=[
@@ -389,6 +391,7 @@ def test_nothing_is_sampled_with_weights_that_were_never_loaded(
     [
         ("grpo_gym_load", Reply({"error": "oom"}, 500), "answers 500: oom"),
         ("grpo_gym_load", Reply({"results": [{"error": "finds no file"}]}), "both see"),
+        ("grpo_gym_load", Reply({"results": [{"error": f"{KEY}\x1b"}]}), r"\*\*\* +: weights"),
         ("grpo_gym_load", Reply({"results": []}), "no results"),
         ("grpo_gym_load", Reply([]), "no results"),
         (
@@ -467,6 +470,8 @@ def test_a_server_that_is_none_of_ours_is_refused(
         ({"head_dtype": "bfloat16"}, "logits in bfloat16, but fp32_lm_head needs float32"),
         ({"model": {"vocab_size": 7}}, "has vocab_size 7, the policy 400: serve the same model"),
         ({"model": {"model_type": "llama"}}, "has model_type llama, the policy qwen2"),
+        ({"logprobs_mode": "\x1b[2J\nraw"}, "reports"),
+        ({"context_length": 1e400}, "something else than JSON"),
         ({"model": 3}, "describes itself badly"),
         ({"context_length": "x"}, "describes itself badly"),
         ({"context_length": 0}, "describes itself badly"),
@@ -481,8 +486,9 @@ def test_a_server_that_does_not_fit_the_policy_is_refused(
     message: str,
 ) -> None:
     server.said |= changes
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as raised:
         connect(dtype="float32", float32_head=True)
+    assert str(raised.value).isprintable()
 
 
 def test_a_server_that_falls_silent_or_dies_stops_the_run(

@@ -120,8 +120,8 @@ class HttpClient:
             self._loop.close()
 
     def hide(self, text: str) -> str:
-        """The text without the key, should a server have put it there."""
-        return text.replace(self._key, "***") if self._key else text
+        """What a server said, as one line that can be printed, without the key."""
+        return one_line(text.replace(self._key, "***") if self._key else text)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> "Future[Any]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -214,7 +214,7 @@ class HttpClient:
         return ServerError(f"{url} answers {status}: {said}", status)
 
     def _clean(self, text: str) -> str:
-        return one_line(self.hide(text))
+        return self.hide(text)[:300]
 
     def _wait(self, failed: int, failure: "_Failure") -> float:
         """Seconds until the next try: what the server asks for, or twice as long each time.

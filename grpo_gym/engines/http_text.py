@@ -41,8 +41,8 @@ def parsed(content: bytes) -> Any:
 
 
 def one_line(text: str) -> str:
-    """One short line that can be printed."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:300]
+    """One line that can be printed."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
 def error_message(content: bytes) -> str:

@@ -27,6 +27,7 @@ KEY_VARIABLE = "VLLM_API_KEY"
 
 _GENERATE = "/inference/v1/generate"
 _MOMENT_S = 0.01
+_SCORE_S = 600.0
 _LOWEST_TEMPERATURE = 0.01
 """vLLM would raise a lower one to this without a word in the answer."""
 _MISTAKES = (400, 401, 403, 404, 422)
@@ -187,13 +188,14 @@ class VLLMServerEngine(Engine):
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
         with self._failing(), self._control.scaled(1 / (temperature or 1.0)):
             futures = {
-                i: self._client.start("POST", _GENERATE, scoring(sequence))
+                i: self._client.start("POST", _GENERATE, scoring(sequence), timeout_s=_SCORE_S)
                 for i, sequence in enumerate(sequences)
                 if len(sequence) > 1
             }
+            versions = dict(self._loaded[-1:])
             try:
                 return [
-                    scores(futures[i].result(), sequence) if i in futures else np.empty(0)
+                    scores(futures[i].result(), sequence, versions) if i in futures else np.empty(0)
                     for i, sequence in enumerate(sequences)
                 ]
             finally:

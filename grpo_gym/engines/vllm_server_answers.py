@@ -98,13 +98,19 @@ def completion(
     )
 
 
-def scores(answer: Any, sequence: Sequence[int]) -> FloatArray:
+def scores(answer: Any, sequence: Sequence[int], versions: Mapping[str, int]) -> FloatArray:
     """Log-probs of a sequence's tokens but the first, from the server's answer to `scoring`.
 
+    Args:
+        answer: the JSON.
+        sequence: what was asked for.
+        versions: as for `completion`.
+
     Raises:
-        ServerError: The answer is not one to the request.
+        ServerError: The answer is not one to the request, or other weights scored.
     """
     choice = _choice(answer)
+    _versions(choice, versions, 1)
     *prompt, last = map(int, sequence)
     rows = answer.get("prompt_logprobs")
     if not isinstance(rows, list) or len(rows) != len(prompt):
@@ -167,7 +173,7 @@ def _versions(choice: dict[str, Any], versions: Mapping[str, int], length: int) 
         name, start, end = (span.get(field) for field in ("version", "start", "end"))
         if name not in left:
             raise ServerError(
-                f"the server sampled with the weights {str(name)[:60]!r}, which are not those that were "
+                f"the server answers with the weights {str(name)[:60]!r}, which are not those that were "
                 "loaded: it was started anew, or somebody else loads weights into it"
             )
         if start != len(found) or type(end) is not int or not start < end <= length:

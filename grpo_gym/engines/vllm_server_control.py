@@ -86,7 +86,7 @@ class Control:
                 logprobs_mode=str(said["logprobs_mode"]),
                 model=dict(said["model"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise ServerError(f"{self._client.url} describes itself badly: {error}") from None
 
     def load(
@@ -115,9 +115,10 @@ class Control:
             self._post("/update_weight_version", {"new_version": name})
             for worker in self._rpc("grpo_gym_load", file):
                 if worker.get("loaded") != file:
+                    reason = self._client.hide(str(worker.get("error")))[:300]
                     raise UsageError(
-                        f"{str(worker.get('error'))[:300]}: weights travel through a folder that this "
-                        f"machine and the server's both see; give the server one by {FOLDER_VARIABLE}"
+                        f"{reason}: weights travel through a folder that this machine and the server's "
+                        f"both see; give the server one by {FOLDER_VARIABLE}"
                     )
             done = self._post("/reset_prefix_cache?reset_running_requests=true")
             if done != {"success": True}:

@@ -15,7 +15,6 @@ from grpo_envs.tools.sql_answers import is_right, read_rows, write_answer
 from grpo_envs.tools.sql_database import Row
 from grpo_envs.tools.sql_dataset import SQLDatasetEnv
 from grpo_gym.errors import UsageError
-from grpo_gym.testing import EnvContract
 from grpo_gym.tools import Call
 
 SCHEMA = """
@@ -62,14 +61,6 @@ def wins(env: SQLDatasetEnv, *actions: str) -> bool:
     for action in actions:
         *_, info = env.step(action)
     return bool(info["success"])
-
-
-class TestSample(EnvContract):
-    seeds = range(6)
-
-    def make(self) -> SQLDatasetEnv:
-        samples = Path(__file__).parent.parent / "envs/grpo_envs/samples"
-        return SQLDatasetEnv(path=samples / "SQLDataset-v0.jsonl")
 
 
 @pytest.mark.parametrize("name", ["a", "a.sqlite", "b", "b.db", "c", "deep/er/d", "./a.sqlite"])

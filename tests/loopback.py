@@ -67,6 +67,7 @@ def serving(answer: Callable[[Asked], Reply]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two packets
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))

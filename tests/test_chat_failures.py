@@ -272,7 +272,7 @@ def test_a_seed_that_is_not_taken_is_left_out_and_told() -> None:
     with talking(policy, copies=4) as (here, collector):
         collection = collector.collect(specs(2), 0)
         assert (collection.failures, collection.stopped) == (0, None)
-        assert "the endpoint takes no seed, top_p, which was left out" in collector.cost()
+        assert "the endpoint takes no seed, top_p, which was left out" in str(collector.cost())
     assert not {"seed", "top_p"} & set(here.bodies[-1])
 
 

@@ -39,9 +39,9 @@ class ChatCollector(BaseCollector):
         super().__init__(make, engine, sampling, options)
         self._endpoint = engine
 
-    def cost(self) -> str:
-        """The tokens that were used, in a line."""
-        return self._endpoint.cost()
+    def cost(self) -> str | None:
+        """The tokens that were used, in a line; None where nothing was answered."""
+        return self._endpoint.cost() if self._endpoint.answers else None
 
     def _new_lane(self, seed: tuple[int, ...]) -> Episode:
         return ChatLane(

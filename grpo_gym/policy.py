@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TINY = "tiny"
 _HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 _HUB_TIMEOUT_S = 10.0
+_GGUF = "docs/models.md says how to make a model folder of a GGUF file"
 TINY_FOLDER = Path(__file__).parent / "tiny" / "model"
 
 
@@ -188,8 +189,11 @@ def _is_folder(source: str | Path) -> bool:
         raise UsageError(f"model folder {source} cannot be read: {error.strerror}") from error
     if found:
         if not (path / "config.json").is_file():
-            raise UsageError(f"model folder {source} has no config.json: is it a saved model?")
+            hint = _GGUF if any(path.glob("*.gguf")) else "is it a saved model?"
+            raise UsageError(f"model folder {source} has no config.json: {hint}")
         return True
+    if path.suffix == ".gguf" and path.is_file():
+        raise UsageError(f"model {source} is a file: {_GGUF}")
     if looks_local or path.exists() or _HUB_ID.fullmatch(str(source)) is None:
         raise UsageError(f"there is no model folder {source}")
     return False

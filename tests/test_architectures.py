@@ -219,3 +219,12 @@ def change(path: Path, **values: Any) -> None:
     """Set fields of a JSON file."""
     found = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(found | values), encoding="utf-8")
+
+
+def test_a_gguf_file_is_refused_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    for name in (path, tmp_path):
+        assert "docs/models.md" in refused(capsys, "eval", "--model", str(name))

@@ -1,6 +1,7 @@
 """Decoders for models whose lanes cannot share a cache of keys and values."""
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +22,14 @@ class SeparateDecoder(Decoder):
     def __init__(self, model: PreTrainedModel, budget: int) -> None:
         super().__init__(model, budget)
         self.caches: list[Any] = []
+        known = inspect.signature(model.forward).parameters
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
 
     def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
         """See `Decoder.prefill`."""
         parts = []
         for prompt, count in zip(prompts, copies, strict=True):
-            out = self.model(self._ids(prompt), use_cache=True)
+            out = self.model(self._ids(prompt), use_cache=True, **self._last)
             parts += [out.logits[:, -1]] * count
             self.caches += [copy.deepcopy(out.past_key_values) for _ in range(count)]
         return torch.cat(parts)

@@ -49,7 +49,7 @@ class TaskOptions:
     env_arg: Texts = ()
     """Arguments of the environment, as name=value; a value is read as TOML if it can be, else as text."""
     model: str = "tiny"
-    """Folder of a transformers model, a Hugging Face id, or tiny, the model that ships with the package;
+    """Folder of a transformers model or an adapter, a Hugging Face id, or tiny, which comes with the package;
     of an endpoint, its name of the model."""
     chat_template: str | None = None
     """plain, chatml, or a file with a Jinja template; None: the model's own, or plain if it has none."""

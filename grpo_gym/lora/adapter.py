@@ -165,6 +165,7 @@ def misfits(own: Mapping[str, "Tensor"], there: Mapping[str, "Tensor"]) -> list[
 def adapter_off(model: "nn.Module") -> Iterator[None]:
     """Within, `model` computes what it did before it had the adapter; nothing is copied."""
     layers = lora_layers(model).values()
+    trained = [(value, value.requires_grad) for layer in layers for value in layer.parameters()]
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -172,6 +173,8 @@ def adapter_off(model: "nn.Module") -> Iterator[None]:
     finally:
         for layer in layers:
             layer.enable_adapters(True)
+        for value, flag in trained:  # peft sets them all
+            value.requires_grad_(flag)
 
 
 def _targets(model: "PreTrainedModel", names: tuple[str, ...]) -> dict[str, "nn.Module"]:

@@ -14,6 +14,7 @@ from grpo_gym import checkpoint
 from grpo_gym.agent import Agent
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.learner.meters import Meters
 from grpo_gym.objectives.advantages import GroupCentred, GroupStandardised
 from grpo_gym.objectives.aggregations import SequenceMean, TokenMean
 from grpo_gym.objectives.ratios import SequenceRatio, TokenRatio
@@ -126,17 +127,17 @@ def test_each_mini_batch_is_one_optimiser_step_and_each_epoch_takes_all_rows() -
     batch = make_batch(sizes=(2, 2, 2, 2))
     learner = Learner(tiny_model(), GRPO, OptimiserOptions(epochs=3, mini_batches=2))
     stepped: list[list[int]] = []
-    inner = learner._accumulate
+    inner = learner._gradients.add_up
 
     def record(
-        batch: Batch, signals: Any, credit: Any, weights: Any, rows: Any, meters: Any
+        agent: Agent, batch: Batch, signals: Any, credit: Any, weights: Any, rows: Any
     ) -> Any:
         stepped.append(rows.tolist())
         assert not weights[[row for row in range(8) if row not in rows]].any()
         assert float(weights.sum()) == pytest.approx(1)
-        return inner(batch, signals, credit, weights, rows, meters)
+        return inner(agent, batch, signals, credit, weights, rows)
 
-    learner._accumulate = record  # type: ignore[method-assign]
+    learner._gradients.add_up = record  # type: ignore[method-assign]
     metrics = train(learner, batch)
     assert learner.steps == len(stepped) == 6
     assert learner.version == 1
@@ -153,11 +154,11 @@ def test_mini_batches_are_drawn_anew_for_each_version() -> None:
     learner = Learner(tiny_model(), agent, OptimiserOptions(mini_batches=2))
     drawn: list[tuple[int, ...]] = []
 
-    def record(*arguments: Any) -> float:
-        drawn.append(tuple(arguments[4].tolist()))
-        return 0.0
+    def record(*arguments: Any) -> tuple[float, Meters]:
+        drawn.append(tuple(arguments[5].tolist()))
+        return 0.0, Meters()
 
-    learner._accumulate = record  # type: ignore[method-assign]
+    learner._gradients.add_up = record  # type: ignore[method-assign]
     for _ in range(4):
         train(learner, batch)
     assert len(set(drawn)) > 4

@@ -52,6 +52,19 @@ for name, options in json.loads(sys.argv[1]).items():
         print(json.dumps([name, type(error).__name__, str(error)]))
 """
 
+SHARDED = """
+import json, sys
+from grpo_gym.config import from_values, TrainConfig
+from grpo_gym.jobs import run_training
+from grpo_gym.ranks import Ranks
+from tests.rank_cases import accelerator_of
+with Ranks() as ranks:
+    ranks.accelerator = accelerator_of("sharded")
+    for options in json.loads(sys.argv[1]):
+        run_training(from_values(TrainConfig, options, "test"), ranks=ranks)
+        ranks.accelerator.free_memory()
+"""
+
 
 class OneFails(Letters):
     """An environment whose service is down on one machine."""
@@ -174,6 +187,24 @@ def test_with_more_groups_only_the_order_of_a_sum_differs(tmp_path: Path) -> Non
     )
     assert moved > 0
     assert apart < 1e-6 * moved
+
+
+@pytest.mark.slow
+def test_sharded_weights_train_as_whole_ones_and_are_saved_whole(tmp_path: Path) -> None:
+    """FSDP2 on the CPU; gathered weights lie elsewhere in memory, which moves the last bits of float32."""
+    options = SAME | LETTERS | {"agent": "ppo", "kl": 0.1, "steps": 4}
+    cut = options | {"run_dir": "cut"}
+    runs = [options | {"run_dir": "run"}, cut | {"steps": 2}, cut | {"resume": True}]
+    ends = finish(launch(2, "-c", SHARDED, json.dumps(runs), cwd=tmp_path))
+    assert [end[0] for end in ends] == ["0", "0"], ends
+    one = grpo_gym.train(run_dir=tmp_path / "one", **options)
+    for name in ("run", "cut"):
+        pairs = zip(metrics(tmp_path / name), metrics(one.folder), strict=True)
+        for there, here in pairs:
+            assert there == pytest.approx(here, rel=1e-3, abs=1e-4)
+        assert len(weights(tmp_path / name)) == len(weights(one.folder))
+    more = grpo_gym.train(run_dir=tmp_path / "cut", resume=True, steps=5)
+    assert len(metrics(more.folder)) == 5
 
 
 @pytest.mark.slow

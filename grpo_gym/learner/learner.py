@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +16,8 @@ from grpo_gym.errors import UsageError
 from grpo_gym.learner.batching import parts, shuffled
 from grpo_gym.learner.float32_head import use_float32_head
 from grpo_gym.learner.forward import Scorer
-from grpo_gym.learner.meters import Meters, meter_distances
+from grpo_gym.learner.gradients import Gradients
+from grpo_gym.learner.meters import Meters
 from grpo_gym.learner.optimiser import adamw, load_optimiser, master, set_rates
 from grpo_gym.learner.options import OptimiserOptions
 from grpo_gym.learner.scoring import BatchScorer
@@ -31,7 +31,7 @@ from grpo_gym.learner.sharding import (
     whole_state,
 )
 from grpo_gym.lora import adapter_off, has_adapter, load_adapter_weights, merged_state
-from grpo_gym.objectives.signals import Credit, Outputs, Signals
+from grpo_gym.objectives.signals import Credit, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
 
 
@@ -98,6 +98,7 @@ class Learner:
         self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts, sharded)
         optimiser = adamw(scorer, options)
         self._scorer, self._optimiser = self.accelerator.prepare(scorer, optimiser)
+        self._gradients = Gradients(self.accelerator, self._scorer, self._batches)
         # Now all ranks have the weights of the first, and so has a copy of them.
         self._reference: Scorer | None = None
         if agent.needs.reference and (reference is not None or not has_adapter(model)):
@@ -229,7 +230,9 @@ class Learner:
         weights = torch.zeros(credit.mask.shape, dtype=torch.float64)
         weights[index] = self.agent.weights(credit.mask[index], signals.group[index]).double()
         self._optimiser.zero_grad()
-        loss = self._accumulate(batch, signals, credit, weights, rows, meters)
+        live = rows[credit.mask[index].any(1).numpy()]
+        loss, found = self._gradients.add_up(self.agent, batch, signals, credit, weights, live)
+        meters.merge(found)
         norm = self.accelerator.clip_grad_norm_(
             self._scorer.parameters(), self.options.max_grad_norm
         )
@@ -244,68 +247,6 @@ class Learner:
         meters.mean("loss", loss, 1)
         meters.mean("grad_norm", grad_norm, 1)
 
-    def _accumulate(
-        self,
-        batch: Batch,
-        signals: Signals,
-        credit: Credit,
-        weights: Tensor,
-        rows: IntArray,
-        meters: Meters,
-    ) -> float:
-        """Add up the gradient of `rows` over micro-batches and ranks; return the loss."""
-        live = rows[credit.mask[torch.from_numpy(rows)].any(1).numpy()]
-        turns = self._batches.turns(batch, live)
-        total = Meters()
-        for number, part in enumerate(turns):
-            idle = len(part) == 0  # this rank then takes part with a gradient of 0
-            meters_of_part = Meters()
-            with self._sync(last=number == len(turns) - 1):
-                loss, metrics = self._loss(
-                    batch,
-                    signals,
-                    credit,
-                    torch.zeros_like(weights) if idle else weights,
-                    live[:1] if idle else part,
-                    meters_of_part,
-                )
-                # accelerate averages gradients over ranks, while the agent's weights make a sum
-                self.accelerator.backward(loss * self.accelerator.num_processes)
-            meters_of_part.mean("loss", float(loss.detach()), 0)
-            meters_of_part.means(metrics)
-            if idle:
-                meters_of_part.forget()
-            total.merge(meters_of_part)
-        total.reduce(self.accelerator)
-        loss_of_all = total.pop("loss")
-        meters.merge(total)
-        return loss_of_all
-
-    def _loss(
-        self,
-        batch: Batch,
-        signals: Signals,
-        credit: Credit,
-        weights: Tensor,
-        part: IntArray,
-        meters: Meters,
-    ) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-        """Loss and metrics of one micro-batch."""
-        device = self.accelerator.device
-        index = torch.from_numpy(part)
-        some, earned = signals.rows(index).to(device), credit.rows(index).to(device)
-        top_ids = some.behaviour_top_ids if self.agent.needs.top_logprobs else None
-        scores = self._batches.rows(self._scorer, batch, part, True, top_ids)
-        entropy = cast(Tensor, scores.entropy)
-        outputs = Outputs(
-            logprobs=scores.logprobs,
-            entropy=entropy if self.agent.needs.entropy else entropy.detach(),
-            top_logprobs=scores.top_logprobs,
-            values=scores.values,
-        )
-        meter_distances(outputs, some, meters)
-        return self.agent.loss(outputs, some, earned, weights[index].to(device))
-
     def _skip(self, loss: float, grad_norm: float, meters: Meters) -> None:
         self._optimiser.zero_grad()
         self._bad_steps += 1
@@ -316,12 +257,6 @@ class Learner:
                 f"({grad_norm}) not finite {self._bad_steps} times in a row; lower the learning "
                 f"rate ({self.options.learning_rate}) or look at the rewards"
             )
-
-    def _sync(self, last: bool) -> AbstractContextManager[Any]:
-        """Gradients go over the ranks with the last micro-batch only."""
-        if last:
-            return nullcontext()
-        return cast(AbstractContextManager[Any], self.accelerator.no_sync(self._scorer))
 
     def _reference_logprobs(self, batch: Batch) -> Tensor:
         if self._reference is not None:

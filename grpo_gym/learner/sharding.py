@@ -38,32 +38,37 @@ def check_accelerator(accelerator: "Accelerator") -> None:
             raise UsageError(
                 f"accelerate does {asked} on GPUs alone, and there is none: use a configuration without it"
             )
-    if kind != "NO" and kind != "FSDP" and not kind.startswith("MULTI_"):
+    if kind == "DEEPSPEED":
+        raise UsageError(
+            "accelerate's DeepSpeed takes its step within the backward pass, before the learner has seen "
+            "whether the gradient is finite: use FSDP2, which shards the same"
+        )
+    if kind not in ("NO", "FSDP") and not kind.startswith("MULTI_"):
         raise UsageError(
             f"the learner runs on one process, on several, and sharded by FSDP2, but not with {kind}: choose "
             "another configuration for accelerate"
         )
-    plugin: Any = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
-    wrong = {
-        "fsdp_version: 1": plugin is not None and plugin.fsdp_version != 2,
-        "fsdp_cpu_ram_efficient_loading: true": plugin is not None
-        and plugin.cpu_ram_efficient_loading,
-        f"mixed_precision: {accelerator.mixed_precision}": accelerator.mixed_precision != "no",
-        "gradient_accumulation_steps": accelerator.gradient_accumulation_steps != 1,
-        "dynamo_backend": accelerator.state.dynamo_plugin.backend.value != "NO",
-    }
-    instead = {
-        "fsdp_version: 1": "fsdp_version: 2",
-        "fsdp_cpu_ram_efficient_loading: true": "false",
-        f"mixed_precision: {accelerator.mixed_precision}": "mixed_precision: 'no', and --precision bf16",
-        "gradient_accumulation_steps": "1, and --tokens-per-micro-batch",
-        "dynamo_backend": "'no'",
-    }
-    for option, refused in wrong.items():
+    state: Any = accelerator.state
+    mixed = accelerator.mixed_precision
+    settings = [
+        (mixed != "no", f"mixed_precision {mixed}", "'no', and --precision bf16"),
+        (
+            accelerator.gradient_accumulation_steps != 1,
+            "gradient_accumulation_steps",
+            "1, and --tokens-per-micro-batch",
+        ),
+        (state.dynamo_plugin.backend.value != "NO", "dynamo_backend", "'no'"),
+    ]
+    if kind == "FSDP":
+        plugin = state.fsdp_plugin
+        loading = "fsdp_cpu_ram_efficient_loading"
+        settings += [
+            (plugin.fsdp_version != 2, f"fsdp_version {plugin.fsdp_version}", "2"),
+            (bool(plugin.cpu_ram_efficient_loading), loading, "false"),
+        ]
+    for refused, option, instead in settings:
         if refused:
-            raise UsageError(
-                f"accelerate's {option} does not go with the learner: use {instead[option]}"
-            )
+            raise UsageError(f"accelerate's {option} does not go with the learner: use {instead}")
 
 
 def check_shardable(scorer: "Scorer") -> None:

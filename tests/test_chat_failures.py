@@ -7,6 +7,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ import pytest
 import grpo_gym
 from grpo_gym import UsageError
 from grpo_gym.chat import ChatEngine, ChatOptions
+from grpo_gym.chat.lane import ChatRequest
 from grpo_gym.collector import Collection
 from grpo_gym.engines import http
-from grpo_gym.engines.base import Sampling
+from grpo_gym.engines.base import EngineStopped, Sampling
 from tests.chat_endpoint import call, endpoint, playing, said, solve, talking
 from tests.commands import refused, run, start
 from tests.loopback import Reply
@@ -144,14 +147,46 @@ def test_a_server_that_dies_ends_the_run() -> None:
 
 
 def test_a_server_that_never_answers_is_given_up_on() -> None:
+    """A request is sent once more, as each may be paid for."""
     started = time.monotonic()
-    collection = collect(
-        after(3, lambda: time.sleep(3)), 4, timeout_s=0.3, concurrency=1, max_error_share=0.5
-    )
+    policy = after(3, lambda: time.sleep(3))
+    options = {"timeout_s": 0.3, "concurrency": 1, "max_error_share": 0.5}
+    with talking(policy, **options) as (here, collector):
+        collection = collector.collect(specs(4), 0)
     assert time.monotonic() - started < 2.5
     assert collection.failures == 1
     (lost,) = [g.rollouts[0].error for g in collection.groups if g.rollouts[0].error]
     assert "gave no answer in 0.3 s" in str(lost)
+    assert len(here.asked) == 3 + 2
+
+
+def test_an_answer_that_is_late_once_is_asked_for_again() -> None:
+    count = itertools.count()
+
+    def policy(body: Any) -> Any:
+        if next(count) == 1:
+            time.sleep(2)
+        return "x"
+
+    assert collect(policy, 3, timeout_s=0.5).failures == 0
+
+
+def test_a_stop_is_heard_after_the_answers_that_came_with_it() -> None:
+    """One request is answered and one refused in the same moment, and nothing else is to be done."""
+    with endpoint(lambda body: "x") as here:
+        engine = ChatEngine(here.url, "m")
+        futures: list[Future[Any]] = [Future(), Future()]
+        starts = iter(futures)
+        engine._client.start = lambda *_, **__: next(starts)  # type: ignore[method-assign]
+        request = ChatRequest(0, (), (), Sampling(), 0)
+        engine.submit([request, replace(request, id=1)])
+        futures[0].set_result(said("x"))
+        futures[1].set_exception(http.ServerError("no more", 402))
+        assert [number for number, _ in engine.step()] == [0]
+        assert engine.busy
+        with pytest.raises(EngineStopped, match="no more; 15 tokens used"):
+            engine.step()
+        engine.close()
 
 
 @pytest.mark.parametrize(

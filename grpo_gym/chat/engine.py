@@ -13,7 +13,7 @@ from grpo_gym.chat.form import Form, is_too_long
 from grpo_gym.chat.lane import ChatRequest
 from grpo_gym.chat.options import ChatOptions
 from grpo_gym.engines.base import EngineStopped, Lost, Speaker
-from grpo_gym.engines.http import HttpClient, ServerError, Unreachable
+from grpo_gym.engines.http import HttpClient, ServerError, TooSlow, Unreachable
 from grpo_gym.errors import UsageError
 
 _PATH = "/chat/completions"
@@ -69,6 +69,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         self._answers = 0
         self._failures_in_a_row = 0
         self._stopped: str | None = None
+        self._sent_again: set[tuple[int, int]] = set()
         try:
             self.models = self._models()
         except ServerError:
@@ -112,7 +113,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
     @property
     def busy(self) -> bool:
         """See `Speaker.busy`."""
-        return bool(self._queue or self._flights)
+        return bool(self._queue or self._flights or self._stopped)
 
     def abort(self) -> None:
         """See `Speaker.abort`."""
@@ -120,6 +121,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             future.cancel()
         self._flights.clear()
         self._queue.clear()
+        self._sent_again.clear()
 
     def close(self) -> None:
         """Drop the connections."""
@@ -195,6 +197,11 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
 
     def _refused(self, flight: _Flight, error: ServerError) -> list[tuple[int, ChatAnswer | Lost]]:
         refusal = str(error)
+        turn = flight.request.id, len(flight.request.messages)
+        if isinstance(error, TooSlow) and self._options.retries and turn not in self._sent_again:
+            self._sent_again.add(turn)
+            self._queue.append(flight.request)
+            return []
         if error.status in (400, 413, 422):
             if self._form.learn(flight.body, refusal):
                 self._queue.appendleft(flight.request)

@@ -19,9 +19,9 @@ class ChatOptions:
     Attributes:
         concurrency: most requests in flight at once.
         token_budget: most tokens, of prompts and completions, that the run may use; None for no limit.
-        timeout_s: seconds that one answer may take.
+        timeout_s: seconds that one answer may take; the request is then sent once more.
         retries: how often a request is sent again after 429, an error of the server, or a connection
-            that broke.
+            that broke; 0: never.
         key_env: name of the environment variable that holds the API key.
         tools: "native" sends the schemas of an environment's tools, so that the model can call them in
             the API's own way; "text" leaves calls to the prompt, and results to the server's template.

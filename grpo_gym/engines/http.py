@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from grpo_gym.engines.http_text import (
     ServerError,
+    TooSlow,
     Unreachable,
     error_message,
     one_line,
@@ -19,7 +20,7 @@ from grpo_gym.engines.http_text import (
     seconds_to_wait,
 )
 
-__all__ = ["HttpClient", "ServerError", "Unreachable"]
+__all__ = ["HttpClient", "ServerError", "TooSlow", "Unreachable"]
 
 if TYPE_CHECKING:
     import httpx2
@@ -158,7 +159,7 @@ class HttpClient:
                 async with asyncio.timeout(timeout_s):
                     return await self._once(method, path, body)
             except TimeoutError:
-                raise ServerError(
+                raise TooSlow(
                     f"{self.url}{path} gave no answer in {timeout_s:g} s: is the server overloaded, or "
                     "does it hang?"
                 ) from None

@@ -26,6 +26,10 @@ class Unreachable(ServerError):
     """No connection to a server can be made."""
 
 
+class TooSlow(ServerError):
+    """An answer did not come in time."""
+
+
 def parsed(content: bytes) -> Any:
     """The JSON of an answer; None if it is empty.
 

@@ -60,7 +60,7 @@ def _endpoint(config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int
     options = from_values(ChatOptions, arguments, "engine_arg")
     engine = ChatEngine(config.engine, config.model, options)
     try:
-        require_model(engine, config.model, TINY)
+        require_model(engine.url, engine.models, config.model, TINY)
     except UsageError:
         engine.close()
         raise

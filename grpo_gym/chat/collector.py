@@ -41,7 +41,7 @@ class ChatCollector(BaseCollector):
 
     def cost(self) -> str | None:
         """The tokens that were used, in a line; None where nothing was answered."""
-        return self._endpoint.cost() if self._endpoint.answers else None
+        return self._endpoint.cost() if self._endpoint.answered else None
 
     def _new_lane(self, seed: tuple[int, ...]) -> Episode:
         return ChatLane(
@@ -52,7 +52,7 @@ class ChatCollector(BaseCollector):
         return start.tools
 
     def _check(self, groups: Sequence[Group]) -> None:
-        if groups and not self._endpoint.answers:
+        if groups and not self._endpoint.answered:
             raise UsageError(
                 f"{self._endpoint.url}: no conversation fits the model's context with --max-tokens "
                 f"{self._sampling.max_tokens}: use a model with a longer context, or fewer tokens"

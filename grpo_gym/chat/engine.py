@@ -8,16 +8,16 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_gym.chat.answer import BadAnswer, ChatAnswer, Usage, read_answer, read_usage
+from grpo_gym.chat.answer import BadAnswer, ChatAnswer, read_answer, read_usage
 from grpo_gym.chat.form import Form, is_too_long
 from grpo_gym.chat.lane import ChatRequest
+from grpo_gym.chat.models import list_models, offer
 from grpo_gym.chat.options import ChatOptions
+from grpo_gym.chat.purse import Purse
 from grpo_gym.engines.base import EngineStopped, Lost, Speaker
 from grpo_gym.engines.http import HttpClient, ServerError, TooSlow, Unreachable
-from grpo_gym.errors import UsageError
 
 _PATH = "/chat/completions"
-_MODELS_S = 15.0
 _STEP_S = 0.02
 _MOST_BYTES = 16 * 2**20
 _FAILURES_IN_A_ROW = 20
@@ -65,13 +65,12 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         self._secret = key if len(key) >= _SHORTEST_SECRET else ""
         self._queue: deque[ChatRequest] = deque()
         self._flights: dict[Future[Any], _Flight] = {}
-        self._usage = Usage()
-        self._answers = 0
+        self._purse = Purse(options.token_budget)
         self._failures_in_a_row = 0
         self._stopped: str | None = None
         self._sent_again: set[tuple[int, int]] = set()
         try:
-            self.models = self._models()
+            self.models = list_models(self.url, options.key_env)
         except ServerError:
             self._client.close()
             raise
@@ -85,11 +84,6 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
     def url(self) -> str:
         """Of the API."""
         return self._client.url
-
-    @property
-    def answers(self) -> int:
-        """Requests that the endpoint has answered well."""
-        return self._answers
 
     def submit(self, requests: Sequence[ChatRequest]) -> None:
         """See `Speaker.submit`."""
@@ -127,19 +121,20 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         """Drop the connections."""
         self._client.close()
 
+    @property
+    def answered(self) -> bool:
+        """Whether any request was answered well."""
+        return self._purse.answers > 0
+
     def cost(self) -> str:
         """The tokens that were used, in a line."""
-        usage = self._usage
         left_out = ", ".join(sorted(self._form.left_out))
         note = f"; the endpoint takes no {left_out}, which was left out" if left_out else ""
-        return (
-            f"{usage.tokens} tokens used ({usage.prompt_tokens} of prompts, "
-            f"{usage.completion_tokens} sampled) in {self._answers} answers{note}"
-        )
+        return f"{self._purse}{note}"
 
     def with_cost(self, reason: str) -> str:
         """Why the run stops, and what it cost until then."""
-        return f"{reason}; {self.cost()}" if self._answers else reason
+        return f"{reason}; {self.cost()}" if self.answered else reason
 
     def _send(self) -> None:
         """Send what may be in flight together."""
@@ -157,16 +152,10 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
 
     def _fits(self, most: int) -> bool:
         """Whether the budget allows a request; if it never will, the run is stopped."""
-        budget = self._options.token_budget
-        if budget is None:
-            return True
-        reserved = sum(flight.most for flight in self._flights.values())
-        if self._usage.tokens + reserved + most <= budget:
+        if self._purse.holds(sum(flight.most for flight in self._flights.values()) + most):
             return True
         if not self._flights:
-            self._stopped = (
-                f"the token budget of {budget} is used up: the next request may take {most}"
-            )
+            self._stopped = f"the token budget of {self._purse.budget} is used up: the next request may take {most}"
         return False
 
     def _land(self, future: Future[Any]) -> list[tuple[int, ChatAnswer | Lost]]:
@@ -183,16 +172,13 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             return self._refused(flight, error)
         except (TypeError, ValueError) as error:  # such as an infinite number in a message
             return self._lose(number, f"the conversation cannot be sent: {error}", stop=False)
-        self._answers += 1
+        self._purse.answers += 1
         self._failures_in_a_row = 0
         return [(number, answer)]
 
     def _read(self, body: Any) -> ChatAnswer:
         usage = read_usage(body)
-        self._usage = Usage(
-            self._usage.prompt_tokens + usage.prompt_tokens,
-            self._usage.completion_tokens + usage.completion_tokens,
-        )
+        self._purse.pay(usage)
         return read_answer(body, usage, self._secret)
 
     def _refused(self, flight: _Flight, error: ServerError) -> list[tuple[int, ChatAnswer | Lost]]:
@@ -210,11 +196,11 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
                 return [(flight.request.id, Lost(refusal, limit="context"))]
             if "tools" in flight.body and "tool" in refusal:
                 refusal += "; --engine-arg tools=text leaves tools to the prompt"
-        if error.status in (400, 404) and not self._answers:
-            refusal += self._offer()
+        if error.status in (400, 404) and not self.answered:
+            refusal += offer(self._model, self.models)
         hopeless = isinstance(error, Unreachable) or error.status in (401, 402, 403, 404)
         # Where nothing has been answered yet, what was asked is most likely wrong for all.
-        wrong = error.status is not None and error.status < 500 and not self._answers
+        wrong = error.status is not None and error.status < 500 and not self.answered
         return self._lose(flight.request.id, refusal, stop=hopeless or wrong)
 
     def _lose(self, number: int, reason: str, stop: bool) -> list[tuple[int, ChatAnswer | Lost]]:
@@ -223,49 +209,3 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             self._stopped = self._stopped or reason
             return []
         return [(number, Lost(reason))]
-
-    def _models(self) -> tuple[str, ...]:
-        """Names of the models, where the endpoint lists them.
-
-        Raises:
-            ServerError: There is no endpoint, or it refuses the key.
-        """
-        client = HttpClient(self.url, key_env=self._options.key_env, tries=2, timeout_s=_MODELS_S)
-        try:
-            found = client.request("GET", "/models")
-        except ServerError as error:
-            if isinstance(error, Unreachable) or error.status == 401:
-                raise
-            return ()  # not every endpoint has a list
-        finally:
-            client.close()
-        rows = found.get("data") if isinstance(found, dict) else None
-        names = (
-            [row.get("id") for row in rows if isinstance(row, dict)]
-            if isinstance(rows, list)
-            else []
-        )
-        return tuple(name for name in names if isinstance(name, str) and name.isprintable())
-
-    def _offer(self) -> str:
-        return offer(self._model, self.models)
-
-
-def offer(model: str, models: Sequence[str]) -> str:
-    """A clause that names models of an endpoint, if the one asked for is none of them."""
-    if model in models or not models:
-        return ""
-    more = f" and {len(models) - 10} more" if len(models) > 10 else ""
-    return f"; it offers the models {', '.join(name[:80] for name in models[:10])}{more}"
-
-
-def require_model(engine: ChatEngine, model: str, default: str) -> None:
-    """Refuse the default model, which is none of an endpoint's.
-
-    Raises:
-        UsageError: No model was named.
-    """
-    if model == default and model not in engine.models:
-        raise UsageError(
-            f"{engine.url}: --model must name a model of the endpoint{offer(model, engine.models)}"
-        )

@@ -1,15 +1,25 @@
-"""What a launcher such as `accelerate launch` or `torchrun` has told this process about the others."""
+"""What a launcher such as `accelerate launch`, `torchrun` or `mpirun` has told this process of the others."""
 
 import os
 
-_RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+# How launchers say which process this is, and of how many.
+_NAMES = (
+    ("RANK", "WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)
 
 
-def is_launched() -> bool:
-    """Whether a launcher started this process, alone or with others."""
-    return any(name in os.environ for name in _RANK)
+def launched() -> tuple[int, int]:
+    """Index of this process and number of all that were launched with it: (0, 1) if it was started alone."""
+    for index, count in _NAMES:
+        found = os.environ.get(index, ""), os.environ.get(count, "")
+        if all(number.isdecimal() for number in found):
+            return int(found[0]), int(found[1])
+    return 0, 1
 
 
 def is_first() -> bool:
     """Whether this process is the one of a run that speaks and writes."""
-    return next((os.environ[name] for name in _RANK if name in os.environ), "0") == "0"
+    return launched()[0] == 0

@@ -14,7 +14,7 @@ from grpo_gym.collector import Collection, Collector
 from grpo_gym.curriculum import TaskSpec
 from grpo_gym.engines.base import EngineFailure
 from grpo_gym.errors import UsageError
-from grpo_gym.launch import is_launched
+from grpo_gym.launch import launched
 from grpo_gym.session import EnvironmentFailure
 
 T = TypeVar("T")
@@ -31,22 +31,26 @@ class RankFailure(RuntimeError):
 
 
 class Ranks:
-    """The processes of a run; a process that no launcher started is a run of one.
+    """The processes of a run; a process that was started alone is a run of one.
 
     Every rank must make the same calls in the same order. As a context manager, it holds back the ranks that
     are ready until all are, if they end alike: a launcher kills what still runs when one process has failed.
 
     Attributes:
-        accelerator: of `accelerate`, set up as the launcher says; None without a launcher.
+        accelerator: of `accelerate`, set up as the launcher says; None for a process alone.
         index: of this process.
         count: of all.
+
+    Raises:
+        UsageError: accelerate does not see the processes that the launcher has started.
     """
 
     def __init__(self) -> None:
         self.accelerator: Any = None
         self.index, self.count = 0, 1
         self._agreed = False
-        if not is_launched():
+        said = launched()
+        if said[1] == 1:
             return
         import torch
         from accelerate import Accelerator
@@ -55,6 +59,11 @@ class Ranks:
         self.accelerator = Accelerator(cpu=not torch.accelerator.is_available())
         self.index = int(self.accelerator.process_index)
         self.count = int(self.accelerator.num_processes)
+        if (self.index, self.count) != said:
+            raise UsageError(
+                f"this process was launched as number {said[0]} of {said[1]}, but accelerate takes it for "
+                f"{self.index} of {self.count}: launch with accelerate launch or torchrun"
+            )
         if self.count > 1:  # objects travel over the CPU, whatever way the gradients go
             self._objects: Any = torch.distributed.new_group(backend="gloo", timeout=_PATIENCE)
             self._farewell: Any = torch.distributed.new_group(backend="gloo", timeout=_FAREWELL)

@@ -102,6 +102,9 @@ def test_shell_lines(page: Path, line: str, folder: Path) -> None:
         script = ROOT / words[1]
         assert script.exists(), f"{page.name} names {words[1]}"
         python([str(script), *words[2:]], folder)
+    elif words[:3] == ["accelerate", "launch", "--config_file"]:
+        launcher = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / words[3])]
+        python([*launcher, *words[4:]], folder)
     else:
         assert words[0] == "grpo-gym", f"{page.name}: cannot test {line!r}"
         assert main(words[1:]) == 0, line

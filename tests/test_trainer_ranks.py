@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 import grpo_gym
 from grpo_gym import UsageError, checkpoint
-from grpo_gym.launch import is_first, is_launched
+from grpo_gym.cli import main
+from grpo_gym.launch import is_first, launched
 from grpo_gym.monitor import read_metrics
 from grpo_gym.ranks import Ranks
 from grpo_gym.runs import Run
@@ -321,7 +323,7 @@ def test_accelerate_launch_starts_them(tmp_path: Path) -> None:
 
 
 def test_alone_there_is_one_rank_and_errors_pass_as_they_are() -> None:
-    assert not is_launched()
+    assert launched() == (0, 1)
     with Ranks() as ranks:
         assert (ranks.index, ranks.count, ranks.accelerator) == (0, 1, None)
         assert ranks.share([1, 2, 3]) == [1, 2, 3]
@@ -347,3 +349,41 @@ def test_the_shares_of_all_ranks_make_the_whole(items: int, count: int) -> None:
     assert [item for share in shares for item in share] == list(range(items))
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, (2, 3)),
+        ({"RANK": "3"}, (0, 1)),  # of something else, such as a job of many
+        ({"RANK": "first", "WORLD_SIZE": "2"}, (0, 1)),
+    ],
+)
+def test_a_launcher_is_known_by_what_it_says(
+    variables: dict[str, str], place: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == place
+    assert is_first() is (place[0] == 0)
+
+
+def test_processes_that_accelerate_does_not_see_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would all train alone, into one folder."""
+    Accelerator(cpu=True)  # accelerate looks at its surroundings once in a process
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=r"launched as number 1 of 2, but accelerate .* 0 of 1"):
+        Ranks()
+
+
+def test_other_commands_are_left_to_the_first_process(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["envs"]) == 0
+    assert capsys.readouterr().out == ""

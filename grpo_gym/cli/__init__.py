@@ -63,6 +63,8 @@ def _run(words: list[str], output: Output) -> int:
     if command is None:
         near = nearest(words[0], COMMANDS) or f"; there is {', '.join(COMMANDS)}"
         raise UsageError(f"no command {words[0]!r}{near}")
+    if not is_first() and words[0] != "train":
+        return 0  # what is not shared the first process does alone
     return command(words[1:], output)
 
 

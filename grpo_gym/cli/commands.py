@@ -15,7 +15,7 @@ from grpo_gym.cli.output import Output, complain, remark
 from grpo_gym.cli.serve import serve
 from grpo_gym.config import EvalConfig, RolloutConfig, Texts, TrainConfig, parse_arguments
 from grpo_gym.errors import UsageError
-from grpo_gym.launch import is_launched
+from grpo_gym.launch import launched
 
 if TYPE_CHECKING:
     from grpo_gym.ranks import Ranks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def train(words: list[str], output: Output) -> int:
     """Train a model on an environment."""
-    if not is_launched():
+    if launched() == (0, 1):
         parse_config(TrainConfig, words, "train")  # help and mistakes need no heavy imports
     from grpo_gym.ranks import Ranks
 

@@ -20,6 +20,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.learner.sharding import is_sharding
+from grpo_gym.lora import fingerprint
 from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
@@ -57,6 +58,8 @@ def run_training(
     make_env = env or _env_maker(config)
     with _shared_run(config, ranks) as folder:
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
+        if ranks.count > 1:
+            ranks.agree(fingerprint(policy.model), "the model")
         sampled = _sampled_policy(policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
         engine = ranks.alike(lambda: _training_engine(config, sampled, ranks))
@@ -70,6 +73,7 @@ def run_training(
                 trainer.resume()
             ranks.first(lambda: save_config(config, agent, folder))
             progress.warn(_support_warning(config))
+            progress.warn(_head_warning(config))
             return trainer.run()
 
 
@@ -159,6 +163,16 @@ def _support_warning(config: TrainConfig) -> str | None:
     return (
         f"warning: sampling leaves tokens out ({', '.join(names)}), while the learner's log-probs are of all "
         "tokens: importance ratios to the behaviour policy are biased by the share left out"
+    )
+
+
+def _head_warning(config: TrainConfig) -> str | None:
+    """What to say of a float32 head that a server, which is on its own, may not have."""
+    if not config.fp32_lm_head or config.engine in ("hf", "vllm") or config.precision == "fp32":
+        return None
+    return (
+        "warning: fp32_lm_head does not reach the server: start it with --hf-overrides "
+        '\'{"head_dtype": "float32"}\''
     )
 
 

@@ -17,6 +17,7 @@ from grpo_gym.config import TrainConfig
 from grpo_gym.engines.base import Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
+from grpo_gym.jobs import _head_warning
 from grpo_gym.learner import Learner, OptimiserOptions, use_float32_head
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import load_policy
@@ -160,6 +161,15 @@ def test_a_run_that_samples_in_half_precision_has_a_smaller_gap(rank: int, tmp_p
         assert all(row["sync_gap"] < 0.25 for row in rows)
         gaps.append(float(np.mean([row["behaviour_gap"] for row in rows])))
     assert 0 < gaps[1] < gaps[0] / 2
+
+
+def test_a_server_has_to_be_told_by_its_user() -> None:
+    told = TrainConfig(engine="http://127.0.0.1:1", precision="bf16", fp32_lm_head=True)
+    warning = _head_warning(told)
+    assert warning is not None
+    assert "head_dtype" in warning
+    for change in ({"engine": "hf"}, {"precision": "fp32"}, {"fp32_lm_head": False}):
+        assert _head_warning(replace(told, **change)) is None
 
 
 def test_arguments_of_the_engine_are_checked(

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import sqlite3
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -245,6 +246,9 @@ def test_texts_with_commas_large_numbers_and_small_ones_are_told_apart(folder: P
     [
         ("SELECT name FROM people ORDER BY born DESC", None, True),
         ("SELECT name FROM people order  by\n born desc LIMIT 5;", None, True),
+        ("SELECT name FROM people GROUP BY name ORDER BY COUNT(*), name", None, True),
+        ("SELECT name, 'order by (' FROM people", None, False),
+        ("SELECT name, RANK() OVER (ORDER BY born) FROM people", None, False),
         ("SELECT name FROM (SELECT name FROM people ORDER BY born)", None, False),
         ("SELECT name FROM people ORDER BY born DESC", False, False),
         ("SELECT name FROM people", True, True),
@@ -257,6 +261,14 @@ def test_the_order_of_rows_counts_where_it_was_asked_for(
     rows = env.tasks.get("questions.jsonl:1").metadata["rows"]
     assert wins(env, write_answer(rows))
     assert wins(env, write_answer(rows[::-1])) is not counts
+
+
+def test_a_long_query_is_read_in_no_time(folder: Path) -> None:
+    for piece in ("order by ", "(", "'", '"', "order  ", "''"):
+        started = time.process_time()
+        with pytest.raises(UsageError, match="the query fails"):
+            asked(folder, ASKED | {"query": "SELECT " + piece * 50_000})
+        assert time.process_time() - started < 2
 
 
 def test_spider_and_bird_need_a_map_of_columns(folder: Path) -> None:

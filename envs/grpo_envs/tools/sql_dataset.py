@@ -25,7 +25,7 @@ COLUMNS = {
     "hint": "hint",
     "ordered": "ordered",
 }
-_ORDERED = re.compile(r"\border\s+by\b[^()]*$", re.IGNORECASE)
+_TOKEN = re.compile(r"""'[^']*'|"[^"]*"|[()]|\border\s+by\b""", re.IGNORECASE)
 
 
 class Unanswerable(Exception):
@@ -39,7 +39,7 @@ class SQLDatasetEnv(DatabaseEnv):
     for `shop/shop.sqlite`), and a "query" or an "answer". The query is run once, when the
     environment is made, and what it brings is the answer. An answer is a number, a text as the
     model is asked to write it, or a list of rows. A "hint" is shown below the question. The order
-    of rows counts where the query ends in ORDER BY, or where "ordered" says so.
+    of rows counts where the query has an ORDER BY of its own, or where "ordered" says so.
 
     Files are opened read-only and unlocked, and must not change in the meantime. Spider has
     `columns={"database": "db_id"}`; BIRD, with its evidence,
@@ -132,7 +132,7 @@ class Build:
         query = (_optional(row, names["query"], str) or "").strip().rstrip(";")
         ordered = _optional(row, names["ordered"], bool)
         if ordered is None:
-            ordered = bool(_ORDERED.search(query))
+            ordered = is_ordered(query)
         try:
             rows = self._queried(path, query) if query else _written(row, names["answer"])
             self._check(question, rows, ordered)
@@ -176,6 +176,16 @@ class Build:
                 f"the answer cannot be written in a box of {LONGEST} characters, or not be read "
                 f"again: {answer[:80]}"
             )
+
+
+def is_ordered(query: str) -> bool:
+    """Whether a query orders its rows: ORDER BY outside of brackets and of quotation marks."""
+    depth = 0
+    for token in _TOKEN.finditer(query):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if depth == 0 and token[0][0] in "oO":
+            return True
+    return False
 
 
 def _folder(databases: str | Path | None, path: str | Path | None) -> Path:

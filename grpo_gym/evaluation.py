@@ -146,9 +146,11 @@ def run_evaluation(
     if n != collector.group_size:
         raise ValueError(f"n is {n}, but the collector plays {collector.group_size} of each task")
     _check_k(k, n)
-    collection = collector.collect(tasks, seed, progress)
-    groups, failures = collection.groups, collection.failures
-    return summarise(env, groups, n=n, k=k, failures=failures), groups
+    played = collector.collect(tasks, seed, progress)
+    evaluation = summarise(
+        env, played.groups, n=n, k=k, failures=played.failures, stopped=played.stopped
+    )
+    return evaluation, played.groups
 
 
 def summarise(

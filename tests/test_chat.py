@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -23,7 +25,7 @@ from tests.chat_endpoint import (
     solve_with_text_calls,
     talking,
 )
-from tests.commands import refused, run
+from tests.commands import environment, refused, run
 from tests.playing import END, Fake, goes_on, specs, turns
 
 ARITHMETIC, CALCULATOR = "grpo_gym/Arithmetic-v0", "grpo_gym/Calculator-v0"
@@ -171,6 +173,24 @@ def test_arguments_are_checked(
 def test_a_chat_template_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--engine", "http://127.0.0.1:9/v1", "--model", "m", "--chat-template", "plain"]
     assert "chat_template is not for engine" in refused(capsys, "eval", *words)
+
+
+@pytest.mark.parametrize("end", ["", "/", "/chat/completions"])
+def test_the_address_may_end_in_several_ways(end: str) -> None:
+    with endpoint(solve) as here:
+        result = grpo_gym.evaluate(
+            env=ARITHMETIC, model="m", engine=here.url + end, n=1, k=(1,), tasks=1
+        )
+    assert result.pass_at[1].mean == 1
+
+
+def test_no_heavy_library_is_needed_to_import_it() -> None:
+    code = (
+        "import sys, grpo_gym.chat; print({'torch', 'transformers', 'httpx2'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "set()", done.stderr
 
 
 # What is asked.

@@ -94,7 +94,10 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
         {"env_args": {"levle": 1}},
         "grpo_gym/Arithmetic-v0 has no argument levle; it takes level",
     ),
-    "argument of another type": ({"env_args": {"level": "high"}}, "level must be a whole number, not "),
+    "argument of another type": (
+        {"env_args": {"level": "high"}},
+        "level must be a whole number, not ",
+    ),
     "unknown agent": ({"agent": "gprp"}, "no agent 'gprp'; nearest: grpo"),
     "unknown hyper-parameter": (
         {"agent": "dapo", "agent_args": {"clip": 0.1}},

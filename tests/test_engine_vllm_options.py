@@ -25,7 +25,7 @@ def test_arguments_that_the_engine_sets_itself_are_refused(
 
 
 def test_options() -> None:
-    with pytest.raises(UsageError, match="engine_arg is for engine vllm"):
+    with pytest.raises(UsageError, match="engine_arg of engine hf is dtype"):
         run_rollouts(RolloutConfig(engine_arg=("block_size=16",)))
     assert _support_warning(TrainConfig()) is None
     warning = _support_warning(TrainConfig(top_p=0.9, min_p=0.1))

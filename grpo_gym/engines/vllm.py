@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from grpo_gym.engines.base import Engine, Request, Sampling
+from grpo_gym.engines.base import Engine, Request
 from grpo_gym.engines.lanes import check, unique_ids
+from grpo_gym.engines.vllm_records import completion, sampling_params, scores, scoring_params
 from grpo_gym.engines.vllm_start import start
 from grpo_gym.engines.vllm_weights import Checkpoint, scale_logits, take_weights
 from grpo_gym.errors import UsageError
@@ -16,10 +17,6 @@ from grpo_gym.types import Completion, FloatArray
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
-
-_LOWEST_TEMPERATURE = 0.01
-"""vLLM would raise a lower one to this without a word in the answer."""
-
 
 _MEMORY = ("weights", "kv_cache")
 """The parts of the device's memory that sleep, by vLLM's names."""
@@ -89,9 +86,9 @@ class VLLMEngine(Engine):
         for request in requests:
             check(request, self.context_length)
             self._check_ids(request.prompt_ids)
+        self._require_awake()
         from vllm.exceptions import VLLMClientError
 
-        self._require_awake()
         added: list[str] = []
         try:
             for request, params in [(r, self._params(r)) for r in requests]:
@@ -155,8 +152,6 @@ class VLLMEngine(Engine):
             UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
                 beyond the vocabulary.
         """
-        from vllm import SamplingParams
-
         self._require_idle("scoring")
         for sequence in sequences:
             self._check_ids(sequence)
@@ -166,7 +161,7 @@ class VLLMEngine(Engine):
                     f"{self.context_length}"
                 )
         self._require_awake()
-        scores = [np.empty(0) for _ in sequences]
+        found = [np.empty(0) for _ in sequences]
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
         self._engine.apply_model(scale_logits(1 / (temperature or 1.0)))
         try:
@@ -174,24 +169,15 @@ class VLLMEngine(Engine):
                 if len(sequence) > 1:
                     # The last token would not fit into a prompt of the context's length.
                     *prompt, last = map(int, sequence)
-                    params = SamplingParams(
-                        max_tokens=1,
-                        ignore_eos=True,
-                        seed=0,
-                        prompt_logprobs=0,
-                        logprob_token_ids=[last],
-                        logprobs=1,
-                        detokenize=False,
-                    )
-                    self._add(str(i), prompt, params)
+                    self._add(str(i), prompt, scoring_params(last))
             while self._engine.has_unfinished_requests():
                 for output in self._finished():
                     i = int(output.request_id)
-                    scores[i] = _scores(output, int(sequences[i][-1]))
+                    found[i] = scores(output, int(sequences[i][-1]))
         finally:
             self._engine.abort_request([str(i) for i in range(len(sequences))])
             self._engine.apply_model(scale_logits(temperature or 1.0))
-        return scores
+        return found
 
     def sleep(self) -> None:
         """See `Engine.sleep`: the device's memory is freed, and `load` must come next; not on the CPU."""
@@ -226,59 +212,13 @@ class VLLMEngine(Engine):
             return [output for output in self._engine.step() if output.finished]
 
     def _params(self, request: Request) -> "SamplingParams":
-        """A request's sampling as vLLM says it; the seed alone decides the draws."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        sampling: Sampling = request.sampling
-        if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
-            raise ValueError(
-                f"temperature is {sampling.temperature}, but must be 0 (greedy) or at least "
-                f"{_LOWEST_TEMPERATURE}"
-            )
         room = self.context_length - len(request.prompt_ids)
-        return SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            max_tokens=min(sampling.max_tokens, room),
-            stop=list(sampling.stop),
-            stop_token_ids=list(sampling.stop_token_ids),
-            seed=request.seed % 2**63,
-            logprobs=min(sampling.top_logprobs, self._vocabulary),
-            flat_logprobs=True,
-            ignore_eos=True,  # what ends a turn is in the request
-            detokenize=bool(sampling.stop),
-            skip_special_tokens=False,
-            spaces_between_special_tokens=False,
-            include_stop_str_in_output=True,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
-        )
+        return sampling_params(request, room, self._vocabulary)
 
     def _take(self, output: "RequestOutput") -> tuple[int, Completion]:
         """A finished request as a record."""
         request = self._running.pop(int(output.request_id))
-        sampled = output.outputs[0]
-        reason = sampled.finish_reason
-        if reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended a request with the reason {reason!r}")
-        count = request.sampling.top_logprobs
-        # Of each position: the sampled token, then the most probable ones.
-        shape = (len(sampled.token_ids), count + 1)
-        logprobs = np.minimum(np.array(sampled.logprobs.logprobs).reshape(shape), 0.0)
-        ids = np.array(sampled.logprobs.token_ids).reshape(shape) if count else None
-        spans = [(int(span.version), span.end - span.start) for span in sampled.weight_versions]
-        return request.id, Completion(
-            token_ids=np.array(sampled.token_ids),
-            logprobs=logprobs[:, 0],
-            finish_reason="stop" if reason == "stop" else "length",
-            version=spans[-1][0],
-            versions=np.repeat(*np.transpose(spans)) if len(spans) > 1 else None,
-            top_ids=None if ids is None else ids[:, 1:],
-            top_logprobs=logprobs[:, 1:] if count else None,
-        )
+        return request.id, completion(output.outputs[0], request.sampling.top_logprobs)
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
@@ -292,10 +232,3 @@ class VLLMEngine(Engine):
             raise UsageError(
                 f"{len(self._running)} requests are in flight; finish or abort them before {what}"
             )
-
-
-def _scores(output: "RequestOutput", last: int) -> FloatArray:
-    """Log-probs of a prompt's tokens but the first, and of the token after it."""
-    ids = output.prompt_token_ids[1:]
-    found = [at[token].logprob for at, token in zip(output.prompt_logprobs[1:], ids, strict=True)]
-    return np.array([*found, output.outputs[0].logprobs[0][last].logprob])

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_gym.engines.base import Request, Sampling
-from grpo_gym.engines.decoders import JointDecoder, chunks
+from grpo_gym.engines.decoders import JointDecoder
 from grpo_gym.engines.hf import HFEngine
+from grpo_gym.engines.prefill import chunks
 from grpo_gym.engines.slow_decoders import SeparateDecoder, WholeDecoder
 from grpo_gym.errors import UsageError
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer

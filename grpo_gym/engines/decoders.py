@@ -1,21 +1,22 @@
 """Running lanes on a transformers model: prefill once per prompt, then token by token."""
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import groupby
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from grpo_gym.engines.kv_cache import LaneCache
-from grpo_gym.engines.lane_attention import Layers
+from grpo_gym.engines.prefill import LOGITS, Prompt, chunks, last_logits, vocabulary
+from grpo_gym.engines.turns import Turn, Turns, resumed_logits
 
-Prompt = tuple[int, ...]
+TURN_BYTES = 2**29
+"""Most memory for what earlier turns have encoded."""
 
-LOGITS = 2**26
-"""Most logits to hold at once: 256 MiB of float32."""
+SHORTEST_TURN = 128
+"""Fewer tokens are encoded again sooner than copied."""
 
 
 class Decoder(ABC):
@@ -44,8 +45,13 @@ class Decoder(ABC):
         """Give every lane one more token; (R, V) logits of what is next."""
 
     @abstractmethod
-    def leave(self, row: int) -> None:
-        """Drop a lane; the last lane takes its place."""
+    def leave(self, row: int, ids: Prompt = ()) -> None:
+        """Drop a lane; the last lane takes its place.
+
+        Args:
+            row: of the lane.
+            ids: the tokens that it has encoded, if a later prompt may go on from them.
+        """
 
     @abstractmethod
     def clear(self) -> None:
@@ -53,23 +59,53 @@ class Decoder(ABC):
 
 
 class JointDecoder(Decoder):
-    """All lanes share one `LaneCache` and one forward pass per token."""
+    """All lanes share one `LaneCache` and one forward pass per token.
+
+    What a lane has encoded is kept when it leaves, so that the next turn of its conversation, whose prompt
+    begins with the same tokens, only encodes what is new.
+    """
 
     resumable = True
 
     def __init__(self, model: PreTrainedModel, budget: int) -> None:
         super().__init__(model, budget)
         self.cache = LaneCache()
+        self.turns = Turns(TURN_BYTES, SHORTEST_TURN)
+        self._weights = -1
 
     def prefill(self, prompts: Sequence[Prompt], copies: Sequence[int]) -> Tensor:
         """See `Decoder.prefill`."""
         parts = []
-        for chunk in chunks(prompts, self.budget, LOGITS // vocabulary(self.model)):
+        for chunk, turns in self._chunks(prompts):
             chosen, counts = prompts[chunk.start : chunk.stop], copies[chunk.start : chunk.stop]
-            logits, encoded = last_logits(self.model, chosen)
+            if turns:
+                logits, encoded = resumed_logits(self.model, chosen, turns)
+            else:
+                logits, encoded = last_logits(self.model, chosen)
             parts.append(logits.repeat_interleave(torch.tensor(counts, device=logits.device), 0))
             self.cache.join(encoded, [len(prompt) for prompt in chosen], counts)
         return torch.cat(parts)
+
+    def _chunks(self, prompts: Sequence[Prompt]) -> Iterator[tuple[range, list[Turn]]]:
+        """Neighbours to run at once, and what they go on from: all of them, or none."""
+        if self.turns.bytes:
+            self._forget_if_trained()
+        found = [self.turns.take(prompt) for prompt in prompts]
+        after = [p[len(t.ids) if t else 0 :] for p, t in zip(prompts, found, strict=True)]
+        for _, rows in groupby(range(len(prompts)), key=lambda row: found[row] is None):
+            run = list(rows)
+            new = [after[row] for row in run]
+            for part in chunks(new, self.budget, LOGITS // vocabulary(self.model)):
+                chunk = range(run[part.start], run[part.stop - 1] + 1)
+                yield chunk, [turn for row in chunk if (turn := found[row])]
+
+    def _forget_if_trained(self) -> None:
+        """Drop what was encoded by weights that have been written to since."""
+        known = (value for value in self.model.parameters() if not value.is_inference())
+        writes = sum(value._version for value in known)
+        if writes != self._weights:
+            self.turns.clear()
+        self._weights = writes
 
     def decode(self, token_ids: Sequence[int]) -> Tensor:
         """See `Decoder.decode`."""
@@ -80,58 +116,14 @@ class JointDecoder(Decoder):
             ).logits
         return logits[:, -1]
 
-    def leave(self, row: int) -> None:
+    def leave(self, row: int, ids: Prompt = ()) -> None:
         """See `Decoder.leave`."""
+        if self.turns.wants(ids):
+            self._forget_if_trained()
+            self.turns.keep(Turn(ids, self.cache.taken(row)))
         self.cache.leave(row)
 
     def clear(self) -> None:
         """See `Decoder.clear`."""
         self.cache.clear()
-
-
-def vocabulary(model: PreTrainedModel) -> int:
-    """How many tokens the model knows."""
-    return int(model.config.get_text_config().vocab_size)
-
-
-def chunks(
-    sequences: Sequence[Sequence[int]], budget: int, most_ends: int = sys.maxsize
-) -> Iterator[range]:
-    """Ranges of neighbours that are small enough to run at once, or of one sequence.
-
-    Args:
-        sequences: the shorter before the longer, if little is to be padded.
-        budget: most tokens, padded to the longest.
-        most_ends: most sequences times distinct lengths: so many rows of logits `last_logits` makes.
-    """
-    start, longest, lengths = 0, 0, set[int]()
-    for stop, sequence in enumerate(sequences):
-        longest, count = max(longest, len(sequence)), stop + 1 - start
-        lengths.add(len(sequence))
-        if count > 1 and (longest * count > budget or len(lengths) * count > most_ends):
-            yield range(start, stop)
-            start, longest, lengths = stop, len(sequence), {len(sequence)}
-    if start < len(sequences):
-        yield range(start, len(sequences))
-
-
-def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """(n, longest) ids, the last repeated on the right: causal models need no mask for that."""
-    width = max(map(len, sequences))
-    rows = [list(ids) + [ids[-1]] * (width - len(ids)) for ids in sequences]
-    return torch.tensor(rows, device=device)
-
-
-def last_logits(model: PreTrainedModel, prompts: Sequence[Prompt]) -> tuple[Tensor, Layers]:
-    """(n, V) logits after the last token of each prompt, and keys and values of all tokens."""
-    cache = DynamicCache()
-    kept = sorted({len(prompt) - 1 for prompt in prompts})
-    logits: Tensor = model(
-        padded(prompts, model.device),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=torch.tensor(kept, device=model.device),
-    ).logits
-    columns = [kept.index(len(prompt) - 1) for prompt in prompts]
-    layers: list[Any] = cache.layers
-    return logits[range(len(prompts)), columns], [(layer.keys, layer.values) for layer in layers]
+        self.turns.clear()

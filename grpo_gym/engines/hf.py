@@ -12,9 +12,9 @@ from torch import Tensor
 
 from grpo_gym.engines.base import Engine, Request
 from grpo_gym.engines.decoder_choice import decoder_for
-from grpo_gym.engines.decoders import LOGITS, chunks, vocabulary
 from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
+from grpo_gym.engines.prefill import LOGITS, chunks, vocabulary
 from grpo_gym.engines.scoring import score
 from grpo_gym.engines.weights import load_weights
 from grpo_gym.errors import UsageError
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 class HFEngine(Engine):
     """A causal language model of transformers as an engine.
+
+    A prompt that goes on from what a lane has encoded before, as the next turn of its conversation does,
+    has only its new tokens encoded; up to 512 MiB are kept for that, and nothing across new weights.
 
     A lane's random draws come from its request's seed and the token's index alone, so its tokens do
     not depend on what else is in the batch, on the order of submission, or on when it joined (up to
@@ -202,9 +205,10 @@ class HFEngine(Engine):
                     (first + row, (lane.request.id, lane.completion(reason, self.version)))
                 )
         for row, _ in reversed(ended):
+            # The last token ended the lane and was not encoded.
+            self._decoder.leave(row, self._running[row].context[:-1])
             self._running[row] = self._running[-1]
             self._running.pop()
-            self._decoder.leave(row)
         if ended or first > 0:
             self._settings = None
         return [answer for _, answer in ended]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedConfig, PreTrainedModel
 
@@ -115,6 +116,20 @@ class LaneCache(Cache):
         if not self._starts:
             self._now = 0
         self._latest = None
+
+    def taken(self, row: int) -> Layers:
+        """A copy of a lane's keys and values, each (1, heads, tokens, size)."""
+        prompt, start = self._prompt_of[row], self._starts[row]
+        length = self._prompt_lengths[prompt]
+
+        def whole(layer: int, which: int) -> Tensor:
+            parts = [self._prompts.layers[layer][which][prompt : prompt + 1, :, :length]]
+            if start < self._now:  # else there may be no memory for what was sampled yet
+                sampled = self._sampled.layers[layer][which]
+                parts.append(sampled[row : row + 1, :, start : self._now])
+            return torch.cat(parts, 2)
+
+        return [(whole(layer, 0), whole(layer, 1)) for layer in range(len(self._prompts.layers))]
 
     @contextmanager
     def step(self, model: PreTrainedModel) -> Iterator[Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedModel
 
-from grpo_gym.engines.decoders import padded
+from grpo_gym.engines.prefill import padded
 from grpo_gym.types import FloatArray
 
 

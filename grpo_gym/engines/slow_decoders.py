@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from grpo_gym.engines.decoders import LOGITS, Decoder, Prompt, chunks, padded, vocabulary
+from grpo_gym.engines.decoders import Decoder
+from grpo_gym.engines.prefill import LOGITS, Prompt, chunks, padded, vocabulary
 
 
 class SeparateDecoder(Decoder):
@@ -43,7 +44,7 @@ class SeparateDecoder(Decoder):
             parts.append(out.logits[:, -1])
         return torch.cat(parts)
 
-    def leave(self, row: int) -> None:
+    def leave(self, row: int, ids: Prompt = ()) -> None:
         """See `Decoder.leave`."""
         self.caches[row] = self.caches[-1]
         self.caches.pop()
@@ -80,7 +81,7 @@ class WholeDecoder(Decoder):
             row.append(token)
         return self._last(self.rows)
 
-    def leave(self, row: int) -> None:
+    def leave(self, row: int, ids: Prompt = ()) -> None:
         """See `Decoder.leave`."""
         self.rows[row] = self.rows[-1]
         self.rows.pop()

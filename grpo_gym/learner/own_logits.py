@@ -1,4 +1,4 @@
-"""Scores from a model's own logits, for models whose logits are more than a product with the head."""
+"""Scores from a model's own logits, for models that make them in a way that is not known."""
 
 from typing import Any, cast
 

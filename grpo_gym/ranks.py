@@ -4,6 +4,7 @@ Each process is a rank. Between two exchanges a rank works alone; what goes wron
 next one, so that none waits for one that has left.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -16,6 +17,7 @@ from grpo_gym.engines.base import EngineFailure
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import launched
 from grpo_gym.session import EnvironmentFailure
+from grpo_gym.types import Group
 
 T = TypeVar("T")
 
@@ -129,6 +131,18 @@ class Ranks:
         answer: T = answers[0]
         return answer
 
+    def agree(self, mark: str, what: str) -> None:
+        """Be sure that something has the same mark on all ranks.
+
+        Raises:
+            UsageError: It differs.
+        """
+        marks = self.together(lambda: mark)
+        for rank, other in enumerate(marks):
+            if other != marks[0]:
+                self._agreed = True
+                raise UsageError(f"{what} of process {rank} differs from that of process 0")
+
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of `items`; the parts of all ranks in their order are the whole."""
         first, end = (-(-len(items) * rank // self.count) for rank in (self.index, self.index + 1))
@@ -165,6 +179,12 @@ class RankCollector(Collector):
             tokens=sum(part.tokens for part in parts),
             seconds=max(part.seconds for part in parts),
         )
+
+
+def mark(groups: Sequence[Group]) -> str:
+    """What ranks must agree on before they train: which rollouts there are, and what each is worth."""
+    rollouts = [(r.task_id, len(r.token_ids), r.reward) for g in groups for r in g.rollouts]
+    return hashlib.sha256(repr((len(groups), rollouts)).encode()).hexdigest()
 
 
 def _kinds() -> dict[str, type[BaseException]]:

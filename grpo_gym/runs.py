@@ -12,7 +12,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from grpo_gym.checkpoint import latest
 from grpo_gym.config import TrainConfig, from_values, load_toml, to_toml
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation
-from grpo_gym.monitor import write_atomically
+from grpo_gym.monitor import write_atomically, write_rollouts
+from grpo_gym.types import Group
 
 CONFIG = "config.toml"
 _EVALUATION = re.compile(r"eval-(\d{6,})\.json")
@@ -119,6 +120,14 @@ def save_config(config: TrainConfig, agent: object, folder: Path) -> None:
 def evaluation_path(folder: Path, step: int) -> Path:
     """Where the evaluation after a step is written."""
     return folder / f"eval-{step:06d}.json"
+
+
+def save_evaluation(
+    folder: Path, step: int, evaluation: Evaluation, groups: Sequence[Group]
+) -> None:
+    """Write the evaluation after a step, and its rollouts."""
+    write_rollouts(folder / "rollouts" / f"eval-{step:06d}.jsonl", groups)
+    write_atomically(evaluation_path(folder, step), evaluation.to_json() + "\n")
 
 
 def saved_evaluations(folder: Path) -> dict[int, Evaluation]:

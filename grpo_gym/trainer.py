@@ -19,11 +19,11 @@ from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.interrupts import Interrupted, Interrupts
 from grpo_gym.learner import Learner
-from grpo_gym.monitor import Monitor, rollout_metrics, write_atomically, write_rollouts
+from grpo_gym.monitor import Monitor, rollout_metrics
 from grpo_gym.policy import Policy
 from grpo_gym.progress import Progress
-from grpo_gym.ranks import RankCollector, Ranks
-from grpo_gym.runs import Run, evaluation_path, saved_evaluations
+from grpo_gym.ranks import RankCollector, Ranks, mark
+from grpo_gym.runs import Run, evaluation_path, save_evaluation, saved_evaluations
 from grpo_gym.session import EnvironmentFailure
 from grpo_gym.sync import verify_sync
 from grpo_gym.types import Batch, Group
@@ -155,6 +155,7 @@ class Trainer:
         started = time.perf_counter()
         with self._sampling():
             groups, collections = self._collect()
+            self.ranks.agree(mark(groups), "the agent's selection")
         collected = time.perf_counter()
         everything = [group for collection in collections for group in collection.groups]
         metrics = rollout_metrics(everything)
@@ -247,14 +248,9 @@ class Trainer:
                 seed=_EVAL_STREAM + config.seed,
                 progress=self._progress.evaluation,
             )
-        self.ranks.first(lambda: self._record_evaluation(evaluation, groups))
+        self.ranks.first(lambda: save_evaluation(self.folder, self.step, evaluation, groups))
         self.evaluations[self.step] = evaluation
         self._progress.evaluated(self.step, evaluation)
-
-    def _record_evaluation(self, evaluation: Evaluation, groups: tuple[Group, ...]) -> None:
-        self.monitor.rollouts_path.mkdir(exist_ok=True)
-        write_rollouts(self.monitor.rollouts_path / f"eval-{self.step:06d}.jsonl", groups)
-        write_atomically(evaluation_path(self.folder, self.step), evaluation.to_json() + "\n")
 
     def _save_if_due(self) -> None:
         every = self.config.save_every

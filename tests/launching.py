@@ -32,7 +32,7 @@ def launch(ranks: int, *words: str, cwd: Path, **variables: str) -> "list[subpro
     return processes
 
 
-def finish(processes: "list[subprocess.Popen[str]]", timeout_s: float = 110) -> list[list[str]]:
+def finish(processes: "list[subprocess.Popen[str]]", timeout_s: float = 280) -> list[list[str]]:
     """Exit status, stdout and stderr of each; none is left running."""
     try:
         ends = [process.communicate(timeout=timeout_s) for process in processes]

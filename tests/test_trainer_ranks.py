@@ -16,11 +16,15 @@ from grpo_gym import UsageError, checkpoint
 from grpo_gym.cli import main
 from grpo_gym.launch import is_first, launched
 from grpo_gym.monitor import read_metrics
+from grpo_gym.objectives.stages import Selection
 from grpo_gym.ranks import Ranks
 from grpo_gym.runs import Run
 from tests.commands import ROOT, environment, flags
 from tests.launching import finish, launch
 from tests.letters import Letters, Talk
+
+# Several interpreters start at once in most of these tests, which takes long on a busy machine.
+pytestmark = pytest.mark.timeout(300)
 
 # Two groups on two ranks, one group at a time in sampling and in a micro-batch: one process and two then add
 # up the same numbers in the same order, and float32 gives them the same bits.
@@ -93,6 +97,13 @@ class OneIsFaulty(Letters):
         if not is_first():
             raise ValueError("a fault")
         super().__init__()
+
+
+class Fickle(Selection):
+    """A selection that does not choose alike on all ranks."""
+
+    def __call__(self, groups: Any) -> tuple[Any, ...]:
+        return tuple(groups) if is_first() else ()
 
 
 class Slow(Letters):
@@ -209,6 +220,43 @@ def test_sharded_weights_train_as_whole_ones_and_are_saved_whole(tmp_path: Path)
     assert len(metrics(more.folder)) == 5
 
 
+DIFFERENT = """
+import json, sys
+from dataclasses import replace
+import grpo_gym, grpo_agents
+from grpo_gym import tiny
+from grpo_gym.launch import is_first
+from tests.models import tiny_model
+from tests.test_trainer_ranks import Fickle
+options = json.loads(sys.argv[1])
+fickle = replace(grpo_agents.grpo(), selection=(Fickle(),))
+model = "tiny"
+if not is_first():
+    from pathlib import Path
+    from grpo_gym.policy import load_policy
+    tiny.write(Path("other"))
+    policy = load_policy("other")
+    policy.model.get_input_embeddings().weight.data += 1
+    policy.model.save_pretrained("other")
+    model = "other"
+for more in ({"agent": fickle}, {"model": model}):
+    try:
+        grpo_gym.train(run_dir="run", **options | more)
+    except grpo_gym.UsageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_that_would_train_on_different_things_are_stopped(tmp_path: Path) -> None:
+    ends = finish(launch(2, "-c", DIFFERENT, json.dumps(SAME | LETTERS), cwd=tmp_path))
+    lines = [
+        "the agent's selection of process 1 differs from that of process 0",
+        "the model of process 1 differs from that of process 0",
+    ]
+    assert [(end[0], end[1].splitlines()) for end in ends] == [("0", lines), ("0", lines)], ends
+
+
 @pytest.mark.slow
 def test_what_fails_on_one_rank_ends_the_run_on_all(tmp_path: Path) -> None:
     environments = ("OneFails", "OneLacksData", "OneIsFaulty")
@@ -262,7 +310,7 @@ def running(folder: Path, rows: int) -> "list[subprocess.Popen[str]]":
     command = words("tests.test_trainer_ranks:Slow", "--steps", "200")
     processes = launch(2, *command, cwd=folder)
     path = folder / "run" / "metrics.jsonl"
-    until = time.monotonic() + 100
+    until = time.monotonic() + 200
     while not path.exists() or path.read_text().count("\n") < rows:
         assert time.monotonic() < until
         assert all(process.poll() is None for process in processes)
@@ -311,7 +359,7 @@ def test_accelerate_launch_starts_them(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == [

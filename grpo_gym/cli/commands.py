@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.box import SIMPLE
@@ -17,18 +17,16 @@ from grpo_gym.config import EvalConfig, RolloutConfig, Texts, TrainConfig, parse
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import launched
 
-if TYPE_CHECKING:
-    from grpo_gym.ranks import Ranks
-
 
 def train(words: list[str], output: Output) -> int:
     """Train a model on an environment."""
     if launched() == (0, 1):
         parse_config(TrainConfig, words, "train")  # help and mistakes need no heavy imports
+    from grpo_gym.cli.training import train_together
     from grpo_gym.ranks import Ranks
 
     with Ranks() as ranks:
-        return _train(words, output, ranks)
+        return train_together(words, output, ranks)
 
 
 def evaluate(words: list[str], output: Output) -> int:
@@ -170,41 +168,6 @@ def tiny(words: list[str], output: Output) -> int:
     return 0
 
 
-def _train(words: list[str], output: Output, ranks: "Ranks") -> int:
-    from grpo_gym.engines.base import EngineFailure
-    from grpo_gym.evaluation import print_table
-    from grpo_gym.interrupts import Interrupted
-    from grpo_gym.jobs import run_training
-    from grpo_gym.ranks import RankFailure
-    from grpo_gym.session import EnvironmentFailure
-
-    try:
-        config = ranks.alike(lambda: _train_config(words))
-        run = run_training(config, output, ranks=ranks)
-    except UsageError as error:
-        complain(error)
-        return 2
-    except Interrupted as stop:
-        remark(stop)
-        return 130
-    except (EnvironmentFailure, EngineFailure, RankFailure, OSError) as error:
-        complain(error)
-        return 1
-    except KeyboardInterrupt:
-        remark("interrupted")
-        return 130
-    if len(run.evaluations) > 1:
-        first, last = min(run.evaluations), max(run.evaluations)
-        pair = {"before": run.evaluations[first], f"after step {last}": run.evaluations[last]}
-        print_table(pair, output)
-    places = {"run": run.folder, "model": run.model, "metrics": run.metrics_path}
-    if (run.folder / "rollouts").is_dir():
-        places["rollouts"] = run.folder / "rollouts"
-    for name, path in places.items():
-        output.say(f"{name:9}{path}")
-    return 0
-
-
 def _ended(stopped: str | None) -> int:
     """The exit status of a command, and why it did not play everything."""
     from grpo_gym.collector import INTERRUPTED
@@ -216,16 +179,6 @@ def _ended(stopped: str | None) -> int:
         return 130
     complain(stopped)
     return 1
-
-
-def _train_config(words: list[str]) -> TrainConfig:
-    config = parse_config(TrainConfig, words, "train")
-    if not config.resume:
-        return config
-    from grpo_gym.runs import saved_config
-
-    saved = vars(saved_config(Path(config.run_dir or "")))
-    return parse_config(TrainConfig, words, "train", saved)
 
 
 def merge(words: list[str], output: Output) -> int:

@@ -158,7 +158,7 @@ def test_the_model_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
         ("timeout_s=inf", "timeout_s is inf"),
         ("tools=maybe", "tools is 'maybe', but must be 'native' or 'text'"),
         ("key_env=NOT_SET_ANYWHERE", "key_env names an environment variable that is not set"),
-        ("body={model='x'}", "body cannot set model"),
+        ("body={model='x', seed=3}", "body cannot set model, seed: the run's own options do"),
         ("body={x=nan}", "body holds a number that JSON does not have"),
         ("body=3", "body is 3, but must be a valid dict"),
     ],

@@ -155,7 +155,8 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         if self._purse.holds(sum(flight.most for flight in self._flights.values()) + most):
             return True
         if not self._flights:
-            self._stopped = f"the token budget of {self._purse.budget} is used up: the next request may take {most}"
+            used_up = f"the token budget of {self._purse.budget} is used up"
+            self._stopped = f"{used_up}: the next request may take {most}"
         return False
 
     def _land(self, future: Future[Any]) -> list[tuple[int, ChatAnswer | Lost]]:

@@ -9,7 +9,13 @@ from grpo_gym.errors import UsageError
 
 KEY_ENV = "OPENAI_API_KEY"
 
-_OURS = frozenset({"messages", "model", "n", "stream", "tools"})
+_OURS = frozenset(
+    {
+        *("model", "messages", "tools", "n", "stream", "stop", "seed", "temperature"),
+        *("max_tokens", "max_completion_tokens", "top_p", "top_k", "min_p"),
+    }
+)
+"""Fields that the run decides, by options of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,4 +60,4 @@ class ChatOptions:
             raise UsageError("body holds a number that JSON does not have") from error
         ours = sorted(_OURS & set(self.body))
         if ours:
-            raise UsageError(f"body cannot set {', '.join(ours)}")
+            raise UsageError(f"body cannot set {', '.join(ours)}: the run's own options do")

@@ -92,14 +92,18 @@ def add_adapter(
         base_model_name_or_path=base,
         task_type="CAUSAL_LM",
     )
-    model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
         )  # of layers whose weight is transposed, which it sees itself
         torch.manual_seed(seed)
-        inject_adapter_in_model(config, model, NAME)
-    cast(Any, model).eval()
+        try:
+            inject_adapter_in_model(config, model, NAME)
+        except ValueError as error:
+            line = " ".join(str(error).split())[:250]
+            raise UsageError(
+                f"lora_targets: peft refuses this {type(model).__name__}: {line}"
+            ) from error
 
 
 def has_adapter(model: "nn.Module") -> bool:
@@ -186,7 +190,10 @@ def _targets(model: "PreTrainedModel", names: tuple[str, ...]) -> dict[str, "nn.
     linear: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Conv1D) and module is not head
+        if isinstance(module, nn.Linear | Conv1D)
+        and module is not head
+        # A layer of one architecture's own, such as Llama 4's router, gives more than a product.
+        and not type(module).__module__.startswith("transformers.models.")
     }
     if ALL_LINEAR in names:
         return linear

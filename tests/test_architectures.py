@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import grpo_gym
-from grpo_gym import ProceduralTasks, Score, Task, TextEnv
+from grpo_gym import ProceduralTasks, Score, Task, TextEnv, UsageError
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import load_policy
 from grpo_gym.runs import Run
@@ -165,6 +165,25 @@ def test_bf16_is_finite_and_weights_stay_float32(kind: str, saving: bool, tmp_pa
         assert np.isfinite(list(row.values())).all()
     assert {value.dtype for value in weights(run.model).values()} == {torch.float32}
     assert load_policy(run.model).model.config.model_type == kind
+
+
+@pytest.mark.parametrize("kind", [*TABLE, "llama4_text"])
+def test_an_adapter_trains(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = save(tmp_path / "model", kind, **(TABLE | ODD)[kind])
+    run = train(tmp_path / "run", model, lora_rank=4)
+    for row in read_metrics(run.metrics_path):
+        assert max(row["behaviour_gap_max"], row["sync_gap"]) < 1e-4
+        assert row["grad_norm"] > 0
+
+
+def test_layers_that_peft_refuses_are_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = save(tmp_path / "model", "mamba", **ODD["mamba"])
+    with pytest.raises(UsageError, match=r"lora_targets: peft refuses .* 'out_proj'") as raised:
+        train(tmp_path / "run", model, lora_rank=4)
+    assert "\n" not in str(raised.value)
+    train(tmp_path / "run", model, lora_rank=4, lora_targets=("in_proj", "x_proj"))
 
 
 def test_a_vision_text_model_trains_on_text_where_transformers_loads_it_so(tmp_path: Path) -> None:

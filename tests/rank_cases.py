@@ -102,7 +102,7 @@ def cases() -> dict[str, Case]:
             found[f"{aggregation}: {split}"] = Case(agent, sizes, spoil=spoil, updates=1)
     for name, make in AGENTS.items():
         sizes = (2, 2, 2) if name == "two_grpo" else (4, 2, 3)
-        found[name] = Case(make(), sizes, steps)
+        found[name] = Case(make(), sizes, steps, updates=1)
     found["reference"] = Case(replace(grpo, penalties=(KL(0.1),)), options=steps)
     found["corrections"] = Case(replace(grpo, corrections=(TIS(2.0),)), options=steps)
     found["state"] = Case(replace(grpo, penalties=(AdaptiveEntropy(10.0, step=0.01),)))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _CONNECT_S = 10.0
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
+# Servers close idle connections, uvicorn after 5 s: one that is about to be closed is not used again.
+_IDLE_S = 2.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 _NOT_DONE = frozenset({429, 503})
@@ -144,7 +146,7 @@ class HttpClient:
             self._client = httpx2.AsyncClient(
                 headers={**headers, "Accept-Encoding": "identity"},
                 timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-                limits=httpx2.Limits(max_connections=self._concurrency),
+                limits=httpx2.Limits(max_connections=self._concurrency, keepalive_expiry=_IDLE_S),
                 # A proxy for the world is none for this machine.
                 trust_env=self._host not in _LOCAL,
             )

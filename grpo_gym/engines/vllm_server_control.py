@@ -153,7 +153,8 @@ class Control:
         self._post("/resume")
 
     def _post(self, path: str, body: Any = None, timeout_s: float = _CONTROL_S) -> Any:
-        return self._client.request("POST", path, body or {}, timeout_s=timeout_s, repeatable=False)
+        # Each of these sets a state, so that twice is as good as once.
+        return self._client.request("POST", path, body or {}, timeout_s=timeout_s)
 
     def _rpc(self, method: str, *args: Any, timeout_s: float = _CONTROL_S) -> list[dict[str, Any]]:
         """Call a method of our extension in every worker of the server."""

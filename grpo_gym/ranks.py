@@ -25,7 +25,7 @@ T = TypeVar("T")
 _PATIENCE = timedelta(days=7)
 
 # And at the end of a run until all have said what they had to say.
-_FAREWELL = timedelta(seconds=60)
+_FAREWELL = timedelta(seconds=15)
 
 
 class RankFailure(RuntimeError):

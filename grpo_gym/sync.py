@@ -8,8 +8,9 @@ from grpo_gym.engines.base import Engine, EngineFailure
 from grpo_gym.learner import Learner
 from grpo_gym.types import Batch
 
-TOLERANCE = {"fp32": 1e-3, "bf16": 0.25}
-"""Largest allowed difference of two log-probs of the same token, by the learner's precision."""
+TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
+"""How far two log-probs of the same token may differ, by the learner's precision: at most in float32; on
+average in bfloat16, where rounding moves single tokens far, most of all in mixtures of experts."""
 
 _PROBE_ROLLOUTS = 2
 _PROBE_TOKENS = 256
@@ -43,11 +44,13 @@ def verify_sync(
     probe = [ids[:length] for ids in sorted(sequences, key=len)[-_PROBE_ROLLOUTS:]]
     ours, theirs = learner.logprobs(probe, temperature), engine.score(probe, temperature)
     gaps = np.concatenate([np.abs(a - b) for a, b in zip(ours, theirs, strict=True)])
-    gap = float(gaps.max()) if len(gaps) else math.nan
-    if not gap <= TOLERANCE[precision]:
+    largest, mean = (float(gaps.max()), float(gaps.mean())) if len(gaps) else (math.nan, math.nan)
+    gap, allowed = mean if precision == "bf16" else largest, TOLERANCE[precision]
+    if not gap <= allowed:
         raise SyncError(
             f"after the update to version {learner.version} the engine's log-probs differ from the "
-            f"learner's by up to {gap:.3g} (at most {TOLERANCE[precision]:g} is allowed at {precision}): "
-            "the engine does not have the learner's weights"
+            f"learner's by up to {largest:.3g}, {mean:.3g} on average (allowed at {precision}: "
+            f"{allowed:g}{' on average' if precision == 'bf16' else ''}): the engine does not have the "
+            "learner's weights"
         )
-    return gap
+    return largest

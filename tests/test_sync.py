@@ -95,3 +95,26 @@ def test_the_probe_is_no_longer_than_the_context() -> None:
     learner = Learner(model, grpo(), OptimiserOptions(learning_rate=1e-3))
     short = HFEngine(tiny_model(model_type="gpt2", n_positions=16))
     assert verify_sync(short, learner, batch((40, 0), (5, 7)), 1.0, "fp32") < 1e-4
+
+
+class Rounding(HFEngine):
+    """An engine one of whose log-probs is off by `far`, and all others by `near`."""
+
+    far, near = 0.0, 0.0
+
+    def score(self, sequences: Any, temperature: float = 1.0) -> Any:
+        scores = [s + self.near for s in super().score(sequences, temperature)]
+        scores[0][-1] += self.far
+        return scores
+
+
+def test_half_precision_is_judged_by_the_average(learner: Learner) -> None:
+    rounding = Rounding(tiny_model())
+    rounding.far = 0.9
+    gap = verify_sync(rounding, learner, batch((5, 7), (9, 3)), 1.0, "bf16")
+    assert gap == pytest.approx(0.9, abs=1e-3)
+    with pytest.raises(SyncError, match=r"up to 0\.9"):
+        verify_sync(rounding, learner, batch((5, 7), (9, 3)), 1.0, "fp32")
+    rounding.far, rounding.near = 0.0, 0.11
+    with pytest.raises(SyncError, match=r"0\.11 on average"):
+        verify_sync(rounding, learner, batch((5, 7), (9, 3)), 1.0, "bf16")

@@ -285,3 +285,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_text_that_is_no_unicode_cannot_be_saved() -> None:
     with pytest.raises(UsageError, match="not valid Unicode"):
         to_toml(TrainConfig(run_dir="\udcff"))
+
+
+def test_a_secret_in_an_address_is_not_repeated() -> None:
+    with pytest.raises(UsageError, match="password") as refusal:
+        EvalConfig(engine="https://me:hunter2@host/v1")
+    assert "hunter2" not in str(refusal.value)

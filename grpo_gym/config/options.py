@@ -63,6 +63,10 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "at least 0")
+        if "@" in self.engine:
+            raise UsageError(
+                "engine: an address must not hold a user or a password; keys come from the environment"
+            )
         known = self.engine in ("hf", "vllm") or _URL.fullmatch(self.engine) is not None
         _require(
             known, "engine", self.engine, "hf, vllm, or the address of a server, http://HOST:PORT"

@@ -1,6 +1,7 @@
 """What a sandbox promises to whoever calls it."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from grpo_gym.errors import UsageError
 from grpo_gym.sandbox import SAFE, Limits, SandboxError, backends, probe, run
 from grpo_gym.sandbox.inside import landlock, scratch, seccomp
+from grpo_gym.sandbox.run import outcome
 from grpo_gym.sandbox.warm import Warm
 from tests.sandboxes import BACKENDS, QUICK, landlock_here, own_or_orphaned
 
@@ -274,3 +276,21 @@ def test_odd_text_goes_in_and_comes_out() -> None:
     assert run("print(1)\0", limits=QUICK).status == "exit"
     assert run("(" * 100_000, limits=QUICK).status == "exit"
     assert run(["echo", "a\0b"], limits=QUICK).exit_code == 127
+
+
+@pytest.mark.parametrize(
+    ("ended", "wait_status", "status"),
+    [
+        ("done", signal.SIGXCPU, "timeout"),
+        ("done", signal.SIGSEGV, "signal"),
+        ("done", signal.SIGKILL, "ok"),
+        ("done", 0, "ok"),
+        (None, signal.SIGXCPU, "timeout"),
+        ("abandoned", signal.SIGXCPU, "lost"),
+    ],
+)
+def test_a_death_that_the_judge_hears_of_first_is_still_one(
+    ended: str | None, wait_status: int, status: str
+) -> None:
+    """A dying program closes its channel a moment before it is seen to be dead."""
+    assert outcome(ended, wait_status, "")[0] == status

@@ -148,11 +148,12 @@ def outcome(ended: str | None, wait_status: int, stderr: str) -> tuple[Status, i
     """The status and the exit code."""
     if ended in ("timeout", "output", "disk"):
         return ended, None  # type: ignore[return-value]
-    if ended == "done":
-        return "ok", None
-    if ended is not None:
-        return "lost", None
     code = os.waitstatus_to_exitcode(wait_status)
+    if ended == "done" and (code >= 0 or code == -signal.SIGKILL):
+        return "ok", None
+    # Its judge may hear of a program's death before the supervisor does: "done" is no proof of life.
+    if ended not in (None, "done"):
+        return "lost", None
     if code == -signal.SIGXCPU:
         return "timeout", None
     if code < 0:

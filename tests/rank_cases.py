@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin
 
 from grpo_agents import AGENTS
 from grpo_gym import UsageError
 from grpo_gym.agent import Agent
 from grpo_gym.learner import Learner, OptimiserOptions
-from grpo_gym.learner.sharding import whole, whole_state
+from grpo_gym.learner.sharding import is_sharding, whole, whole_state
 from grpo_gym.objectives.aggregations import (
     FixedLengthMean,
     PromptMean,
@@ -60,7 +60,8 @@ class Case:
     """An agent, the sizes of the groups, how it is optimised, and what happens to the credit.
 
     `close` is how much two numbers may differ, absolutely and relatively. A `resumed` learner hands what it
-    knows to another one between its updates.
+    knows to another one between its updates. With `lost` the loss of the first step is no number, while its
+    gradient is sound. `single` precision is that of DeepSpeed.
     """
 
     agent: Agent
@@ -72,6 +73,8 @@ class Case:
     close: float = 1e-12  # in float64: the ranks add up the same numbers in another order
     model_type: str = "gpt2"
     resumed: bool = False
+    lost: bool = False
+    single: bool = False
 
 
 def one_row_left(credit: Credit) -> Credit:
@@ -109,6 +112,7 @@ def cases() -> dict[str, Case]:
     found["top log-probs"] = Case(AGENTS["dppo"](divergence="topk_kl", k=3), top=3, options=steps)
     found["resumed"] = Case(AGENTS["ppo"](), options=steps, resumed=True)
     found["not finite"] = Case(grpo, spoil=not_finite)
+    found["loss not finite"] = Case(grpo, lost=True)
     found["no sharing"] = Case(grpo, options=replace(steps, share_prompts=False))
     found["recomputation"] = Case(
         grpo, options=replace(steps, gradient_checkpointing=True), model_type="llama"
@@ -118,11 +122,16 @@ def cases() -> dict[str, Case]:
     return found
 
 
+def in_float32(case: Case) -> Case:
+    """The case in single precision; a larger epsilon keeps AdamW from making much of tiny gradients."""
+    return replace(case, single=True, close=1e-5, options=replace(case.options, eps=1e-3))
+
+
 def accelerator_of(kind: str) -> Accelerator:
     """That of this rank, on the CPU."""
     accelerator = Accelerator(cpu=True)
+    # accelerate shards on GPUs alone; but what it does there runs on the CPU as well.
     if kind == "sharded":
-        # accelerate shards on GPUs alone; but what it does there runs on the CPU as well.
         accelerator.state.distributed_type = DistributedType.FSDP
         accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2,
@@ -130,15 +139,26 @@ def accelerator_of(kind: str) -> Accelerator:
             reshard_after_forward=True,
             cpu_ram_efficient_loading=False,
         )
+    if kind in ("zero2", "zero3"):
+        plugin = DeepSpeedPlugin(zero_stage=int(kind[-1]), zero3_init_flag=False)
+        zero = plugin.deepspeed_config["zero_optimization"]
+        zero["stage3_param_persistence_threshold"] = 0  # tiny weights are sharded too
+        plugin._selected = True
+        PartialState().distributed_type = DistributedType.DEEPSPEED
+        accelerator.state.distributed_type = DistributedType.DEEPSPEED
+        accelerator.state.deepspeed_plugins = {"default": plugin}
+        accelerator.deepspeed_engine_wrapped = None
     return accelerator
 
 
 def play(case: Case, accelerator: Accelerator) -> dict[str, Any]:
     """Some updates: their metrics, the gradients of each step, the weights and moments at the end."""
     # Ranks start from different weights where those of the first count.
-    sharded = accelerator.distributed_type == DistributedType.FSDP
+    sharded = is_sharding(accelerator)
     gradients: list[dict[str, torch.Tensor]] = []
     learner = _learner(case, accelerator, 0 if sharded else accelerator.process_index, gradients)
+    if case.lost:
+        _lose(learner)
     metrics = []
     for number in range(case.updates):
         batch = make_batch(number, case.sizes, top=case.top)
@@ -162,7 +182,8 @@ def _learner(
     case: Case, accelerator: Accelerator, seed: int, gradients: list[dict[str, torch.Tensor]]
 ) -> Learner:
     """A learner that records the gradients of each step."""
-    model = tiny_model(seed, case.model_type, experts_implementation="eager").double()
+    model = tiny_model(seed, case.model_type, experts_implementation="eager")
+    model = model if case.single else model.double()
     learner = Learner(model, case.agent, case.options, accelerator)
     step = learner._optimiser.step
 
@@ -173,6 +194,17 @@ def _learner(
 
     learner._optimiser.step = recorded
     return learner
+
+
+def _lose(learner: Learner) -> None:
+    """Make the loss of the first step no number, after the gradient is there."""
+    add_up = learner._gradients.add_up
+
+    def lost(*given: Any) -> Any:
+        learner._gradients.add_up = add_up
+        return torch.nan, add_up(*given)[1]
+
+    learner._gradients.add_up = lost
 
 
 def _update(learner: Learner, batch: Batch, case: Case) -> dict[str, float]:
@@ -196,6 +228,8 @@ def broken(accelerator: Accelerator) -> str:
 if __name__ == "__main__":
     this = accelerator_of(sys.argv[2])
     known, found = cases(), {}
+    if sys.argv[2].startswith("zero"):
+        known = {name: in_float32(case) for name, case in known.items()}
     for name in json.loads(sys.argv[3]):
         found[name] = broken(this) if name == "broken" else play(known[name], this)
     torch.save(found, f"{sys.argv[1]}-{this.process_index}.pt")

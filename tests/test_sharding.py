@@ -23,21 +23,29 @@ def accelerator(kind: str = "MULTI_GPU", **options: Any) -> Any:
         "dynamo": "NO",
         "fsdp_version": 2,
         "cpu_ram_efficient_loading": False,
+        "zero_stage": 2,
+        "zero3_init_flag": False,
+        "offload": "none",
     } | options
     plugin = SimpleNamespace(
         fsdp_version=settings["fsdp_version"],
         cpu_ram_efficient_loading=settings["cpu_ram_efficient_loading"],
     )
+    offload = {"device": settings["offload"]}
+    zero = {"stage": settings["zero_stage"], "offload_optimizer": offload}
+    deepspeed = SimpleNamespace(
+        deepspeed_config={"zero_optimization": zero}, zero3_init_flag=settings["zero3_init_flag"]
+    )
     dynamo = SimpleNamespace(backend=SimpleNamespace(value=settings["dynamo"]))
     return SimpleNamespace(
         distributed_type=SimpleNamespace(value=kind),
-        state=SimpleNamespace(fsdp_plugin=plugin, dynamo_plugin=dynamo),
+        state=SimpleNamespace(fsdp_plugin=plugin, dynamo_plugin=dynamo, deepspeed_plugin=deepspeed),
         mixed_precision=settings["mixed_precision"],
         gradient_accumulation_steps=settings["gradient_accumulation_steps"],
     )
 
 
-@pytest.mark.parametrize("kind", ["NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "FSDP"])
+@pytest.mark.parametrize("kind", ["NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "FSDP", "DEEPSPEED"])
 def test_processes_alone_together_and_sharded_are_taken(kind: str) -> None:
     check_accelerator(accelerator(kind))
 
@@ -45,7 +53,7 @@ def test_processes_alone_together_and_sharded_are_taken(kind: str) -> None:
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        (accelerator("DEEPSPEED"), "DeepSpeed takes its step within .* use FSDP2"),
+        (accelerator("DEEPSPEED", zero_stage=1), "zero_stage .* use 2 or 3"),
         (accelerator("MEGATRON_LM"), "not with MEGATRON_LM"),
         (accelerator("XLA"), "not with XLA"),
         (accelerator(mixed_precision="bf16"), "mixed_precision bf16 .* --precision bf16"),
@@ -117,10 +125,15 @@ def test_accelerate_reads_every_configuration_and_the_learner_takes_it(path: Pat
 
     config = load_config_from_file(str(path))
     sharding: dict[str, Any] = config.fsdp_config or {}
+    zero: dict[str, Any] = config.deepspeed_config or {}
     check_accelerator(
         accelerator(
             config.distributed_type.value,
             mixed_precision=config.mixed_precision,
+            gradient_accumulation_steps=zero.get("gradient_accumulation_steps", 1),
+            zero_stage=zero.get("zero_stage"),
+            zero3_init_flag=zero.get("zero3_init_flag", False),
+            offload=zero.get("offload_optimizer_device", "none"),
             fsdp_version=sharding.get("fsdp_version"),
             cpu_ram_efficient_loading=sharding.get("fsdp_cpu_ram_efficient_loading"),
         )

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ from grpo_gym.jobs import run_training
 from grpo_gym.ranks import Ranks
 from tests.rank_cases import accelerator_of
 with Ranks() as ranks:
-    ranks.accelerator = accelerator_of("sharded")
+    ranks.accelerator = accelerator_of(sys.argv[2])
     for options in json.loads(sys.argv[1]):
         run_training(from_values(TrainConfig, options, "test"), ranks=ranks)
         ranks.accelerator.free_memory()
@@ -203,12 +204,15 @@ def test_with_more_groups_only_the_order_of_a_sum_differs(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_sharded_weights_train_as_whole_ones_and_are_saved_whole(tmp_path: Path) -> None:
-    """FSDP2 on the CPU; gathered weights lie elsewhere in memory, which moves the last bits of float32."""
+@pytest.mark.parametrize("kind", ["sharded", "zero2", "zero3"])
+def test_sharded_weights_train_as_whole_ones_and_are_saved_whole(kind: str, tmp_path: Path) -> None:
+    """On the CPU; gathered weights lie elsewhere in memory, which moves the last bits of float32."""
+    if kind != "sharded" and find_spec("deepspeed") is None:
+        pytest.skip("needs the extra deepspeed")
     options = SAME | LETTERS | {"agent": "ppo", "kl": 0.1, "steps": 4}
     cut = options | {"run_dir": "cut"}
     runs = [options | {"run_dir": "run"}, cut | {"steps": 2}, cut | {"resume": True}]
-    ends = finish(launch(2, "-c", SHARDED, json.dumps(runs), cwd=tmp_path))
+    ends = finish(launch(2, "-c", SHARDED, json.dumps(runs), kind, cwd=tmp_path))
     assert [end[0] for end in ends] == ["0", "0"], ends
     one = grpo_gym.train(run_dir=tmp_path / "one", **options)
     for name in ("run", "cut"):

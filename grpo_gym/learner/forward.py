@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -121,7 +120,7 @@ class Scorer(nn.Module):
                     with torch.no_grad():
                         hidden, place = plain_hidden(self.model, rows)
                     values = _put(self._values(hidden), place, rows).values
-                    scores = replace(scores, values=values)
+                    scores = scores._replace(values=values)
                 return scores
             shared = self.share_prompts and len(rows.counts) < len(rows.tokens)
             hidden, place = (
@@ -141,7 +140,7 @@ class Scorer(nn.Module):
             softcap=self._logits.softcap,
         )
         if self.critic is not None:
-            scores = replace(scores, values=self._values(hidden).values)
+            scores = scores._replace(values=self._values(hidden).values)
         return _put(scores, place, rows)
 
     def _values(self, hidden: Tensor) -> TokenScores:

@@ -5,11 +5,12 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from grpo_gym.agent import Agent
 from grpo_gym.learner.meters import Meters, meter_distances
 from grpo_gym.learner.scoring import BatchScorer
+from grpo_gym.learner.zero import is_zero
 from grpo_gym.objectives.signals import Credit, Outputs, Signals
 from grpo_gym.types import Batch, IntArray
 
@@ -23,7 +24,7 @@ class Gradients:
         batches: splits rows and scores them.
     """
 
-    def __init__(self, accelerator: Accelerator, scorer: nn.Module, batches: BatchScorer) -> None:
+    def __init__(self, accelerator: Accelerator, scorer: Any, batches: BatchScorer) -> None:
         self._accelerator = accelerator
         self._scorer = scorer
         self._batches = batches
@@ -54,7 +55,7 @@ class Gradients:
                     meters,
                 )
                 # accelerate averages gradients over ranks, while the agent's weights make a sum
-                self._accelerator.backward(loss * self._accelerator.num_processes)
+                self._backward(loss * self._accelerator.num_processes)
             meters.mean("loss", float(loss.detach()), 0)
             meters.means(metrics)
             if idle:
@@ -89,8 +90,16 @@ class Gradients:
         meter_distances(outputs, some, meters)
         return agent.loss(outputs, some, earned, weights[index].to(device))
 
+    def _backward(self, loss: Tensor) -> None:
+        # accelerate would have DeepSpeed take its step as well
+        owner = self._scorer if is_zero(self._accelerator) else self._accelerator
+        owner.backward(loss)
+
     def _sync(self, last: bool) -> AbstractContextManager[Any]:
         """Gradients go over the ranks with the last micro-batch only."""
+        if is_zero(self._accelerator):
+            self._scorer.set_gradient_accumulation_boundary(last)
+            return nullcontext()
         if last:
             return nullcontext()
         return cast(AbstractContextManager[Any], self._accelerator.no_sync(self._scorer))

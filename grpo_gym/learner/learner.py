@@ -30,6 +30,7 @@ from grpo_gym.learner.sharding import (
     whole_optimiser_state,
     whole_state,
 )
+from grpo_gym.learner.zero import Zero, configure, is_zero
 from grpo_gym.lora import adapter_off, has_adapter, load_adapter_weights, merged_state
 from grpo_gym.objectives.signals import Credit, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
@@ -97,7 +98,13 @@ class Learner:
                 reference = copy.deepcopy(scorer.model)  # later it cannot be copied
         self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts, sharded)
         optimiser = adamw(scorer, options)
+        groups = [list(group["params"]) for group in optimiser.param_groups]
+        if is_zero(self.accelerator):
+            configure(self.accelerator, options.max_grad_norm)
         self._scorer, self._optimiser = self.accelerator.prepare(scorer, optimiser)
+        self._zero: Zero | None = None
+        if is_zero(self.accelerator):
+            self._zero = Zero(self._scorer, groups)
         self._gradients = Gradients(self.accelerator, self._scorer, self._batches)
         # Now all ranks have the weights of the first, and so has a copy of them.
         self._reference: Scorer | None = None
@@ -188,7 +195,9 @@ class Learner:
         """What `restore` needs to go on as if nothing had happened, apart from the weights."""
         critic = self.scorer.critic
         return {
-            "optimiser": whole_optimiser_state(self._optimiser),
+            "optimiser": self._zero.state()
+            if self._zero
+            else whole_optimiser_state(self._optimiser),
             "critic": {} if critic is None else whole_state(critic),
             "version": self.version,
             "steps": self.steps,
@@ -207,10 +216,13 @@ class Learner:
             if has_adapter(self.model):
                 load_adapter_weights(self.model, weights)
             else:
-                load_whole_state(self.model, weights)
+                load_whole_state(self.model, weights, self._zero is not None)
             if self.scorer.critic is not None:
-                load_whole_state(self.scorer.critic, state["critic"])
-            load_optimiser(self._optimiser, state["optimiser"])
+                load_whole_state(self.scorer.critic, state["critic"], self._zero is not None)
+            if self._zero is not None:
+                self._zero.load(state["optimiser"])
+            else:
+                load_optimiser(self._optimiser, state["optimiser"])
             self.version, self.steps = int(state["version"]), int(state["steps"])
             self._bad_steps = int(state["bad_steps"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -233,19 +245,28 @@ class Learner:
         live = rows[credit.mask[index].any(1).numpy()]
         loss, found = self._gradients.add_up(self.agent, batch, signals, credit, weights, live)
         meters.merge(found)
-        norm = self.accelerator.clip_grad_norm_(
-            self._scorer.parameters(), self.options.max_grad_norm
-        )
-        grad_norm = float(whole(cast(Tensor, norm)))
+        rate = set_rates(self._optimiser, self.options.scale(self.steps))
+        grad_norm = self._step_if_finite(loss)
         if not (np.isfinite(loss) and np.isfinite(grad_norm)):
             self._skip(loss, grad_norm, meters)
             return
         self._bad_steps = 0
-        meters.set("learning_rate", set_rates(self._optimiser, self.options.scale(self.steps)))
-        self._optimiser.step()
         self.steps += 1
+        meters.set("learning_rate", rate)
         meters.mean("loss", loss, 1)
         meters.mean("grad_norm", grad_norm, 1)
+
+    def _step_if_finite(self, loss: float) -> float:
+        """Clip and step, unless the loss or the gradient is not finite; return the gradient's norm."""
+        if self._zero is not None:
+            return self._zero.step(bool(np.isfinite(loss)))
+        norm = self.accelerator.clip_grad_norm_(
+            self._scorer.parameters(), self.options.max_grad_norm
+        )
+        grad_norm = float(whole(cast(Tensor, norm)))
+        if np.isfinite(loss) and np.isfinite(grad_norm):
+            self._optimiser.step()
+        return grad_norm
 
     def _skip(self, loss: float, grad_norm: float, meters: Meters) -> None:
         self._optimiser.zero_grad()

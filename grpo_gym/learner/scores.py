@@ -1,16 +1,14 @@
 """What a policy says about tokens."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class TokenScores:
-    """What a policy says about chosen tokens.
+class TokenScores(NamedTuple):
+    """What a policy says about chosen tokens; a tuple, in which wrappers of the model find the tensors.
 
     Attributes:
         logprobs: (N,) log-probability of each target.
@@ -27,9 +25,7 @@ class TokenScores:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "TokenScores":
         """Scores with every tensor changed."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        changed: dict[str, Any] = {n: None if v is None else change(v) for n, v in found.items()}
-        return TokenScores(**changed)
+        return TokenScores._make(None if value is None else change(value) for value in self)
 
     def widen(self, width: int) -> "TokenScores":
         """Scores of (b, T) as (b, width), padded with 0 on the right."""
@@ -43,8 +39,6 @@ class TokenScores:
     @classmethod
     def join(cls, parts: Sequence["TokenScores"]) -> "TokenScores":
         """The scores of all parts, in order; all have the same tensors."""
-        found = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
-        joined: dict[str, Any] = {
-            n: None if v[0] is None else torch.cat(v) for n, v in found.items()
-        }
-        return cls(**joined)
+        return cls._make(
+            None if values[0] is None else torch.cat(values) for values in zip(*parts, strict=True)
+        )

@@ -1,7 +1,7 @@
 """What `accelerate` may do to the learner's model, and weights that it has sharded over the ranks.
 
-Sharded weights (FSDP2, `torch.distributed.fsdp.fully_shard`) are gathered layer by layer in each pass, so
-every rank has to make the same passes in the same order.
+Sharded weights (FSDP2, `torch.distributed.fsdp.fully_shard`; DeepSpeed, `zero`) are gathered layer by layer
+in each pass, so every rank has to make the same passes in the same order.
 """
 
 import os
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from grpo_gym.errors import UsageError
+from grpo_gym.learner.zero import check_zero, gathered, is_zero, put
 from grpo_gym.lora import has_adapter
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def is_sharding(accelerator: "Accelerator") -> bool:
     """Whether the accelerator shards the weights of what it prepares."""
-    return str(accelerator.distributed_type.value) == "FSDP"
+    return str(accelerator.distributed_type.value) == "FSDP" or is_zero(accelerator)
 
 
 def check_accelerator(accelerator: "Accelerator") -> None:
@@ -38,15 +39,10 @@ def check_accelerator(accelerator: "Accelerator") -> None:
             raise UsageError(
                 f"accelerate does {asked} on GPUs alone, and there is none: use a configuration without it"
             )
-    if kind == "DEEPSPEED":
+    if kind not in ("NO", "FSDP", "DEEPSPEED") and not kind.startswith("MULTI_"):
         raise UsageError(
-            "accelerate's DeepSpeed takes its step within the backward pass, before the learner has seen "
-            "whether the gradient is finite: use FSDP2, which shards the same"
-        )
-    if kind not in ("NO", "FSDP") and not kind.startswith("MULTI_"):
-        raise UsageError(
-            f"the learner runs on one process, on several, and sharded by FSDP2, but not with {kind}: choose "
-            "another configuration for accelerate"
+            f"the learner runs on one process, on several, and sharded by FSDP2 or DeepSpeed, but not "
+            f"with {kind}: choose another configuration for accelerate"
         )
     state: Any = accelerator.state
     mixed = accelerator.mixed_precision
@@ -66,6 +62,9 @@ def check_accelerator(accelerator: "Accelerator") -> None:
             (plugin.fsdp_version != 2, f"fsdp_version {plugin.fsdp_version}", "2"),
             (bool(plugin.cpu_ram_efficient_loading), loading, "false"),
         ]
+    if kind == "DEEPSPEED":
+        plugin = state.deepspeed_plugin
+        check_zero(plugin.deepspeed_config, bool(plugin.zero3_init_flag))
     for refused, option, instead in settings:
         if refused:
             raise UsageError(f"accelerate's {option} does not go with the learner: use {instead}")
@@ -79,18 +78,18 @@ def check_shardable(scorer: "Scorer") -> None:
     """
     if has_adapter(scorer.model):
         raise UsageError(
-            "an adapter is not sharded: train it without FSDP, or the whole model with it"
+            "an adapter is not sharded: train it without FSDP or DeepSpeed, or the whole model with it"
         )
     if not scorer.tiled:
         raise UsageError(
             f"{type(scorer.model).__name__} is not sharded, since its head cannot be tiled: train it without "
-            "FSDP"
+            "FSDP or DeepSpeed"
         )
 
 
 def whole(value: Tensor) -> Tensor:
     """A tensor as it is without sharding; all ranks have to ask for it."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if isinstance(value, DTensor) else gathered(value)
 
 
 def part(value: Tensor, like: Tensor) -> Tensor:
@@ -103,20 +102,30 @@ def part(value: Tensor, like: Tensor) -> Tensor:
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
     """The `state_dict` of a model, without sharding; weights that are tied stay one tensor."""
-    owner = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    owner = dict(model.named_parameters(remove_duplicate=False))
     found: dict[int, Tensor] = {}
     out = {}
     for name, value in model.state_dict().items():
-        key = owner.get(name, id(value))
+        value = owner.get(name, value)
+        key = id(value)
         if key not in found:
-            found[key] = whole(value.detach())
+            found[key] = whole(value).detach()
         out[name] = found[key]
     return out
 
 
-def load_whole_state(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_whole_state(model: nn.Module, weights: Mapping[str, Tensor], zero: bool = False) -> None:
     """Load what `whole_state` gave, into a model that may be sharded; raises as `load_state_dict`."""
     own = model.state_dict()
+    if zero:
+        if weights.keys() != own.keys():
+            raise RuntimeError(
+                f"missing or unexpected weights: {sorted(weights.keys() ^ own.keys())}"
+            )
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            if name in own:
+                put(value, weights[name])
+        return
     model.load_state_dict({n: part(v, own[n]) if n in own else v for n, v in weights.items()})
 
 

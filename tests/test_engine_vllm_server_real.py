@@ -32,6 +32,7 @@ from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import Policy, load_policy
 from grpo_gym.sync import SyncError, verify_sync
+from grpo_gym.types import Completion
 from tests.sampled import sampled
 
 KEY = "sk-not-to-be-seen"
@@ -259,34 +260,56 @@ def test_weights_that_come_under_requests_in_flight(
     """Each token has the version that sampled it, and the log-prob of that policy."""
     with torch.no_grad():  # a policy that is never sure
         policy.model.get_parameter("model.norm.weight").mul_(0.2)
-    engine.load(policy.model.state_dict(), 0)
-    judges = {0: copy.deepcopy(policy.model)}
     requests = [
         Request(i, tuple(LONG[: 5 + 9 * i]), Sampling(max_tokens=200 + i), i) for i in range(6)
     ]
-    engine.submit(requests)
-    wait_for(lambda: running(url) == 6)
-    for version in (1, 2):
-        time.sleep(0.2)
-        shaken(policy.model, version)
-        engine.load(policy.model.state_dict(), version)
-        judges[version] = copy.deepcopy(policy.model)
-    done = {}
+    for first, pause in zip((0, 3, 6, 9), (0.2, 0.1, 0.05, 0.0), strict=True):
+        versions = (first, first + 1, first + 2)
+        judges = {}
+        for version in versions:
+            if version > first:
+                time.sleep(pause)
+                shaken(policy.model, version)
+            engine.load(policy.model.state_dict(), version)
+            judges[version] = copy.deepcopy(policy.model)
+            if version == first:
+                engine.submit(requests)
+                wait_for(lambda: running(url) > 0 or engine_has_answers(engine))
+        seen = {
+            check_versions(request, completion, judges)
+            for request, completion in rest(engine, requests)
+        }
+        if versions in seen:
+            return
+    pytest.fail("no request was in flight long enough to see two updates")
+
+
+def engine_has_answers(engine: VLLMServerEngine) -> bool:
+    """Whether a request ended before it was seen to run."""
+    return any(flight.answer.done() for flight in engine._flying.values())
+
+
+def rest(engine: VLLMServerEngine, requests: list[Request]) -> list[tuple[Request, Completion]]:
+    """What is still to come, beside what it answers."""
+    done: dict[int, Completion] = {}
     while engine.busy:
         done |= dict(engine.step())
-    seen = set()
-    for request in requests:
-        completion = done[request.id]
-        versions = completion.token_versions
-        assert np.all(np.diff(versions) >= 0)
-        assert completion.version == versions[-1]
-        seen.add(tuple(np.unique(versions).tolist()))
-        for version in np.unique(versions):
-            expected = scored(judges[int(version)], list(request.prompt_ids), completion)
-            ours, its = completion.logprobs, versions == version
-            np.testing.assert_allclose(ours[its], expected[its], atol=1e-4)
-            assert its.all() or np.abs(ours - expected)[~its].max() > 0.01, "the check can fail"
-    assert (0, 1, 2) in seen
+    return [(request, done[request.id]) for request in requests]
+
+
+def check_versions(
+    request: Request, completion: Completion, judges: dict[int, Any]
+) -> tuple[int, ...]:
+    """Every token's log-prob is that of its version's policy, and of no other; returns the versions."""
+    versions = completion.token_versions
+    assert np.all(np.diff(versions) >= 0)
+    assert completion.version == versions[-1]
+    for version in np.unique(versions):
+        expected = scored(judges[int(version)], list(request.prompt_ids), completion)
+        ours, its = completion.logprobs, versions == version
+        np.testing.assert_allclose(ours[its], expected[its], atol=1e-4)
+        assert its.all() or np.abs(ours - expected)[~its].max() > 0.01, "the check can fail"
+    return tuple(np.unique(versions).tolist())
 
 
 def test_dropped_requests_leave_the_server_too(

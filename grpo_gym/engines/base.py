@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from grpo_gym.errors import UsageError
 from grpo_gym.types import Completion, FloatArray
 
 if TYPE_CHECKING:
@@ -160,3 +161,26 @@ class Engine(Speaker[Request, Completion]):
         while self.busy:
             done.update(self.step())
         return [done[i] for i in range(len(prompts))]
+
+
+def check_ids(token_ids: Sequence[int], vocabulary: int) -> None:
+    """Refuse token ids that a model with so many of them does not have.
+
+    Raises:
+        UsageError: One is negative or too large.
+    """
+    if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= vocabulary):
+        raise UsageError(
+            f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
+            f"{vocabulary}; use the model's own tokenizer"
+        )
+
+
+def require_idle(running: int, what: str) -> None:
+    """Refuse what cannot be done beside requests in flight.
+
+    Raises:
+        UsageError: Some are.
+    """
+    if running:
+        raise UsageError(f"{running} requests are in flight; finish or abort them before {what}")

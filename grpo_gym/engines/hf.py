@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_gym.engines.base import Engine, Request
+from grpo_gym.engines.base import Engine, Request, check_ids
 from grpo_gym.engines.decoder_choice import decoder_for
 from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
@@ -85,7 +85,7 @@ class HFEngine(Engine):
         unique_ids(requests, {lane.request.id for lane in (*self._queue, *self._running)})
         lanes = [Lane(r, self.context_length, self._tokenizer) for r in requests]
         for request in requests:
-            self._check_ids(request.prompt_ids)
+            check_ids(request.prompt_ids, self._vocabulary)
         self._queue += lanes
 
     @torch.no_grad()
@@ -147,7 +147,7 @@ class HFEngine(Engine):
             UsageError: A sequence is longer than the context, or has ids beyond the vocabulary.
         """
         for sequence in sequences:
-            self._check_ids(sequence)
+            check_ids(sequence, self._vocabulary)
             if len(sequence) > self.context_length:
                 raise UsageError(
                     f"a sequence of {len(sequence)} tokens is longer than the context length of "
@@ -169,13 +169,6 @@ class HFEngine(Engine):
     def close(self) -> None:
         """Drop every request and the cache."""
         self.abort()
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
-            raise UsageError(
-                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
-                f"{self._vocabulary}; use the model's own tokenizer"
-            )
 
     def _admit(self) -> Tensor:
         """Move lanes from the queue into the batch, those with equal contexts together."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from grpo_gym.engines.base import Engine, Request
+from grpo_gym.engines.base import Engine, Request, check_ids, require_idle
 from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.vllm_records import completion, sampling_params, scores, scoring_params
 from grpo_gym.engines.vllm_start import start
@@ -85,7 +85,7 @@ class VLLMEngine(Engine):
         unique_ids(requests, set(self._running))
         for request in requests:
             check(request, self.context_length)
-            self._check_ids(request.prompt_ids)
+            check_ids(request.prompt_ids, self._vocabulary)
         self._require_awake()
         from vllm.exceptions import VLLMClientError
 
@@ -152,9 +152,9 @@ class VLLMEngine(Engine):
             UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
                 beyond the vocabulary.
         """
-        self._require_idle("scoring")
+        require_idle(len(self._running), "scoring")
         for sequence in sequences:
-            self._check_ids(sequence)
+            check_ids(sequence, self._vocabulary)
             if len(sequence) > self.context_length:
                 raise UsageError(
                     f"a sequence of {len(sequence)} tokens is longer than the context length of "
@@ -181,7 +181,7 @@ class VLLMEngine(Engine):
 
     def sleep(self) -> None:
         """See `Engine.sleep`: the device's memory is freed, and `load` must come next; not on the CPU."""
-        self._require_idle("sleeping")
+        require_idle(len(self._running), "sleeping")
         if self._engine.model_config.enable_sleep_mode and not self._asleep:
             self._engine.sleep(level=2)  # the weights are not kept: others come
             self._asleep = list(_MEMORY)
@@ -219,16 +219,3 @@ class VLLMEngine(Engine):
         """A finished request as a record."""
         request = self._running.pop(int(output.request_id))
         return request.id, completion(output.outputs[0], request.sampling.top_logprobs)
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
-            raise UsageError(
-                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
-                f"{self._vocabulary}; use the model's own tokenizer"
-            )
-
-    def _require_idle(self, what: str) -> None:
-        if self._running:
-            raise UsageError(
-                f"{len(self._running)} requests are in flight; finish or abort them before {what}"
-            )

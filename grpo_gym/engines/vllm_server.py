@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grpo_gym.engines.base import Engine, EngineFailure, Request
+from grpo_gym.engines.base import Engine, EngineFailure, Request, check_ids, require_idle
 from grpo_gym.engines.http import HttpClient, ServerError
 from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.pulse import Pulse
@@ -109,7 +109,7 @@ class VLLMServerEngine(Engine):
         unique_ids(requests, set(self._flying))
         for request in requests:
             check(request, self.context_length)
-            self._check_ids(request.prompt_ids)
+            check_ids(request.prompt_ids, self._vocabulary)
             if 0 < request.sampling.temperature < _LOWEST_TEMPERATURE:
                 raise UsageError(
                     f"temperature is {request.sampling.temperature}, but must be 0 (greedy) or at least "
@@ -177,9 +177,9 @@ class VLLMServerEngine(Engine):
                 beyond the vocabulary.
             EngineFailure: The server fails, or answers nonsense.
         """
-        self._require_idle("scoring")
+        require_idle(len(self._flying), "scoring")
         for sequence in sequences:
-            self._check_ids(sequence)
+            check_ids(sequence, self._vocabulary)
             if len(sequence) > self.context_length:
                 raise UsageError(
                     f"a sequence of {len(sequence)} tokens is longer than the context length of "
@@ -213,19 +213,6 @@ class VLLMServerEngine(Engine):
         limit = min(request.sampling.max_tokens, self.context_length - len(request.prompt_ids))
         versions = dict(self._loaded[flight.loaded :])
         return completion(flight.answer.result(), request, limit, self._vocabulary, versions)
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if len(token_ids) and (min(token_ids) < 0 or max(token_ids) >= self._vocabulary):
-            raise UsageError(
-                f"token ids {min(token_ids)} to {max(token_ids)} do not fit the model's vocabulary of "
-                f"{self._vocabulary}; use the model's own tokenizer"
-            )
-
-    def _require_idle(self, what: str) -> None:
-        if self._flying:
-            raise UsageError(
-                f"{len(self._flying)} requests are in flight; finish or abort them before {what}"
-            )
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ Each process is a rank. Between two exchanges a rank works alone; what goes wron
 next one, so that none waits for one that has left.
 """
 
+import atexit
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -69,6 +70,7 @@ class Ranks:
         if self.count > 1:  # objects travel over the CPU, whatever way the gradients go
             self._objects: Any = torch.distributed.new_group(backend="gloo", timeout=_PATIENCE)
             self._farewell: Any = torch.distributed.new_group(backend="gloo", timeout=_FAREWELL)
+            atexit.register(_leave)  # for scripts, which train without this as a context manager
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +187,15 @@ def mark(groups: Sequence[Group]) -> str:
     """What ranks must agree on before they train: which rollouts there are, and what each is worth."""
     rollouts = [(r.task_id, len(r.token_ids), r.reward) for g in groups for r in g.rollouts]
     return hashlib.sha256(repr((len(groups), rollouts)).encode()).hexdigest()
+
+
+def _leave() -> None:
+    """End what connects the processes while its threads can still be joined: later they would abort."""
+    import torch
+
+    if torch.distributed.is_initialized():
+        with suppress(RuntimeError):  # another has left already
+            torch.distributed.destroy_process_group()
 
 
 def _kinds() -> dict[str, type[BaseException]]:

@@ -176,6 +176,22 @@ def check_ids(token_ids: Sequence[int], vocabulary: int) -> None:
         )
 
 
+def check_sequences(
+    sequences: Sequence[Sequence[int]], vocabulary: int, context_length: int
+) -> None:
+    """Refuse sequences that a model cannot score.
+
+    Raises:
+        UsageError: One has ids that the model does not have, or is longer than its context.
+    """
+    for sequence in sequences:
+        check_ids(sequence, vocabulary)
+        if len(sequence) > context_length:
+            raise UsageError(
+                f"a sequence of {len(sequence)} tokens is longer than the context length of {context_length}"
+            )
+
+
 def require_idle(running: int, what: str) -> None:
     """Refuse what cannot be done beside requests in flight.
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_gym.engines.base import Engine, Request, check_ids
+from grpo_gym.engines.base import Engine, Request, check_ids, check_sequences
 from grpo_gym.engines.decoder_choice import decoder_for
 from grpo_gym.engines.draw import Settings, draw
 from grpo_gym.engines.lanes import Lane, unique_ids
@@ -146,13 +146,7 @@ class HFEngine(Engine):
         Raises:
             UsageError: A sequence is longer than the context, or has ids beyond the vocabulary.
         """
-        for sequence in sequences:
-            check_ids(sequence, self._vocabulary)
-            if len(sequence) > self.context_length:
-                raise UsageError(
-                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
-                    f"{self.context_length}"
-                )
+        check_sequences(sequences, self._vocabulary, self.context_length)
         scored = [sequence for sequence in sequences if len(sequence) > 1]
         budget = min(self._prefill_tokens, max(1, LOGITS // self._vocabulary))
         found: list[FloatArray] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from grpo_gym.engines.base import Engine, Request, check_ids, require_idle
+from grpo_gym.engines.base import Engine, Request, check_ids, check_sequences, require_idle
 from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.vllm_records import completion, sampling_params, scores, scoring_params
 from grpo_gym.engines.vllm_start import start
@@ -153,13 +153,7 @@ class VLLMEngine(Engine):
                 beyond the vocabulary.
         """
         require_idle(len(self._running), "scoring")
-        for sequence in sequences:
-            check_ids(sequence, self._vocabulary)
-            if len(sequence) > self.context_length:
-                raise UsageError(
-                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
-                    f"{self.context_length}"
-                )
+        check_sequences(sequences, self._vocabulary, self.context_length)
         self._require_awake()
         found = [np.empty(0) for _ in sequences]
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grpo_gym.engines.base import Engine, EngineFailure, Request, check_ids, require_idle
+from grpo_gym.engines.base import (
+    Engine,
+    EngineFailure,
+    Request,
+    check_ids,
+    check_sequences,
+    require_idle,
+)
 from grpo_gym.engines.http import HttpClient, ServerError
 from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.pulse import Pulse
@@ -178,13 +185,7 @@ class VLLMServerEngine(Engine):
             EngineFailure: The server fails, or answers nonsense.
         """
         require_idle(len(self._flying), "scoring")
-        for sequence in sequences:
-            check_ids(sequence, self._vocabulary)
-            if len(sequence) > self.context_length:
-                raise UsageError(
-                    f"a sequence of {len(sequence)} tokens is longer than the context length of "
-                    f"{self.context_length}"
-                )
+        check_sequences(sequences, self._vocabulary, self.context_length)
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.
         with self._failing(), self._control.scaled(1 / (temperature or 1.0)):
             futures = {

@@ -74,16 +74,19 @@ class Trainer:
         self.step = 0
         self.evaluations: dict[int, Evaluation] = {}
         self._saved: int | None = None
+        self._row: tuple[dict[str, float], list[Group]] | None = None  # of this step, to be written
         self._progress = progress
         self._interrupts = Interrupts()
         env = make_env()
         self.stream = TaskStream.of(env, config.seed, config.split)
         seed = _EVAL_STREAM + config.seed
         self._eval_stream = TaskStream.evaluation(env, seed, config.eval_split)
+        self._position = self.stream.position  # after the last whole step
         env.close()
         self.collector = self._collector(make_env, config.group_size)
         self._evaluator = self._collector(make_env, config.eval_n)
         self._syncs = Watchdog(config.engine_timeout_s)
+        self._syncs.last_words = self._last_words
 
     def run(self) -> Run:
         """Train to the last step.
@@ -92,7 +95,8 @@ class Trainer:
             Interrupted: Ctrl-C or SIGTERM; the checkpoint is that of the last whole step.
             UsageError: The loss stayed non-finite, or the agent found nothing to train on.
             EnvironmentFailure: Too many environments failed; the last whole step is saved.
-            EngineFailure: The engine failed; if that was while it sampled, the last whole step is saved.
+            EngineFailure: The engine failed; the last whole step is saved, which is this one if it failed
+                to take the weights of it.
         """
         with self._interrupts, self._progress:
             try:
@@ -143,19 +147,20 @@ class Trainer:
         return {step: found for step, found in evaluations.items() if step <= self.step}
 
     def _restore(self, saved: checkpoint.Checkpoint) -> None:
-        self.stream.position = int(saved.state["position"])
+        self.stream.position = self._position = int(saved.state["position"])
         self.learner.restore(saved.weights, saved.optimiser)
         self.learner.agent = self.learner.agent.restore(saved.state["agent"])
         self.step = self._saved = saved.step
-        with self._syncs.watch():
-            self.engine.load(self.learner.state(), self.learner.version)
+        self._load()
 
     def _train_step(self) -> None:
         """Only the collection can be interrupted: everything after it happens whole or not at all."""
         started = time.perf_counter()
-        with self._sampling():
+        with self._engine_at_work():
             groups, collections = self._collect()
             self.ranks.agree(mark(groups), "the agent's selection")
+            if groups:
+                self.ranks.alike(self._sleep)
         collected = time.perf_counter()
         everything = [group for collection in collections for group in collection.groups]
         metrics = rollout_metrics(everything)
@@ -163,36 +168,41 @@ class Trainer:
         metrics["groups"] = len(groups)
         metrics |= self._update(Batch(groups)) if groups else {"skipped_steps": 1.0}
         self.step += 1
+        self._position, self._row = self.stream.position, (metrics, everything)
+        if groups:
+            with self._engine_at_work():
+                metrics["sync_gap"] = self._sync(Batch(groups))
         sampled = sum(collection.tokens for collection in collections)
         metrics["time/collect_s"] = collected - started
         metrics["time/update_s"] = time.perf_counter() - collected
         metrics["time/tokens_per_s"] = sampled / max(collected - started, 1e-9)
-        self.ranks.first(lambda: self._record(metrics, everything))
+        self.ranks.first(self._record)
         self._progress.step(self.step, metrics)
 
-    def _record(self, metrics: dict[str, float], groups: list[Group]) -> None:
+    def _record(self) -> None:
+        """Write down what is known of this step, unless it is written."""
+        if self._row is None:
+            return
+        (metrics, groups), self._row = self._row, None
         self.monitor.log(self.step, metrics)
         if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
             self.monitor.save_rollouts(self.step, groups)
 
     @contextmanager
-    def _sampling(self) -> Iterator[None]:
-        """Within, the policy is that of the last whole step, which a failure leaves saved."""
-        self._position = self.stream.position
+    def _engine_at_work(self) -> Iterator[None]:
+        """Within, the learner is that of the last whole step, which a failure leaves saved."""
         try:
             yield
-        except BaseException as error:
-            self.stream.position = self._position
-            if self.step and isinstance(error, EnvironmentFailure | EngineFailure | UsageError):
+        except (EnvironmentFailure, EngineFailure, UsageError):
+            if self.step:
                 self._save()
             raise
 
     def _last_words(self) -> str:
-        """The process is about to end, as the engine hangs while it samples: save the last whole step."""
+        """The process is about to end, as the engine hangs: save the last whole step."""
         self._progress.__exit__(None, None, None)
         if not self.step or self.ranks.count > 1:  # the others cannot be asked for their part
             return ""
-        self.stream.position = self._position
         self._save()
         return str(Interrupted(self.folder, self.step))
 
@@ -219,18 +229,35 @@ class Trainer:
 
     def _update(self, batch: Batch) -> dict[str, float]:
         learner = self.learner
-        with self._syncs.watch():
-            self.engine.sleep()
         signals = learner.prepare(batch)
         metrics = learner.update(batch, signals, learner.agent.credit(signals))
         learner.agent = learner.agent.adapt(metrics)
-        return metrics | {"sync_gap": max(self.ranks.together(lambda: self._sync(batch)))}
+        return metrics
+
+    def _sleep(self) -> None:
+        with self._syncs.watch():
+            self.engine.sleep()
+
+    def _load(self) -> None:
+        """Have the engine take the learner's weights; no rank goes on before all engines have."""
+
+        def load() -> None:
+            with self._syncs.watch():
+                self.engine.load(self.learner.state(), self.learner.version)
+
+        self.ranks.alike(load)
 
     def _sync(self, batch: Batch) -> float:
-        config, learner = self.config, self.learner
+        """Load the learner's weights, and compare the log-probs that the engine then gives with its own."""
+        self._load()
+        return max(self.ranks.together(lambda: self._verify(batch)))
+
+    def _verify(self, batch: Batch) -> float:
+        config = self.config
         with self._syncs.watch():
-            self.engine.load(learner.state(), learner.version)
-            return verify_sync(self.engine, learner, batch, config.temperature, config.precision)
+            return verify_sync(
+                self.engine, self.learner, batch, config.temperature, config.precision
+            )
 
     def _evaluate_if_due(self) -> None:
         config = self.config
@@ -238,7 +265,7 @@ class Trainer:
         ends = self.step in (0, config.steps)
         if not config.eval_tasks or not (ends or due) or self.step in self.evaluations:
             return
-        with self._sampling():
+        with self._engine_at_work():
             evaluation, groups = run_evaluation(
                 config.env,
                 self._evaluator,
@@ -259,10 +286,11 @@ class Trainer:
 
     def _save(self) -> Path:
         """The checkpoint of this step, made unless it is there."""
+        self.ranks.first(self._record)
         path = self.ranks.first(lambda: checkpoint.latest(self.folder))
         if path is None or self._saved != self.step:
             optimiser = self.learner.optimiser_state()
-            weights = self.learner.state() if self.learner.sharded else None
+            weights = self.learner.saved_weights() if self.learner.sharded else None
             path = self.ranks.first(
                 lambda: checkpoint.save(
                     self.folder,
@@ -270,7 +298,7 @@ class Trainer:
                     self.learner.model,
                     self.policy.tokenizer,
                     optimiser,
-                    {"position": self.stream.position, "agent": self.learner.agent.state},
+                    {"position": self._position, "agent": self.learner.agent.state},
                     self.config.keep,
                     weights,
                 )

@@ -72,7 +72,8 @@ def save(
         optimiser: nested dicts and lists of tensors and plain values.
         state: values that JSON can hold.
         keep: how many checkpoints to keep, at least 1.
-        weights: the model's `state_dict`, where the model itself holds a part of it only.
+        weights: the model's `state_dict`, or its `adapter_weights`, where the model itself holds a part
+            of them only.
 
     Returns:
         The checkpoint's directory.

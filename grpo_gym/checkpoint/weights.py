@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from grpo_gym.errors import UsageError
 from grpo_gym.lora import (
-    adapter_weights,
     fingerprint,
     has_adapter,
     misfits,
@@ -29,11 +28,11 @@ def write_model(
 ) -> None:
     """Write a model, or its adapter alone if it has one, and its tokenizer.
 
-    With `weights` these are written as the model's, whose own are then not looked at.
+    With `weights` these are written as the model's, or the adapter's, whose own are then not looked at.
     """
     with _quiet():
         if has_adapter(model):
-            save_adapter(model, folder)
+            save_adapter(model, folder, weights)
         else:
             given = None if weights is None else dict(weights)
             model.save_pretrained(folder, state_dict=given)
@@ -57,7 +56,7 @@ def _of_adapter(path: Path, model: "PreTrainedModel") -> dict[str, "Tensor"]:
         raise UsageError(
             f"checkpoint {path} is an adapter of another model: give the model that it was trained on"
         )
-    for problem in misfits(adapter_weights(model), saved.weights):
+    for problem in misfits(model, saved.weights):
         raise UsageError(f"checkpoint {path} is of another adapter: {problem}")
     return saved.weights
 

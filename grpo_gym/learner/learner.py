@@ -25,13 +25,15 @@ from grpo_gym.learner.sharding import (
     check_accelerator,
     check_shardable,
     is_sharding,
+    load_saved_weights,
     load_whole_state,
+    saved_weights,
     whole,
     whole_optimiser_state,
     whole_state,
 )
 from grpo_gym.learner.zero import Zero, configure, is_zero
-from grpo_gym.lora import adapter_off, has_adapter, load_adapter_weights, merged_state
+from grpo_gym.lora import adapter_off, has_adapter, keep_fingerprint, merged_state
 from grpo_gym.objectives.signals import Credit, Signals
 from grpo_gym.types import Batch, FloatArray, IntArray
 
@@ -94,7 +96,9 @@ class Learner:
         )
         if sharded:
             check_shardable(scorer)
-            if agent.needs.reference and reference is None:
+            if has_adapter(model):
+                keep_fingerprint(model)
+            elif agent.needs.reference and reference is None:
                 reference = copy.deepcopy(scorer.model)  # later it cannot be copied
         self._batches = BatchScorer(self.accelerator, options, scorer.share_prompts, sharded)
         optimiser = adamw(scorer, options)
@@ -187,9 +191,12 @@ class Learner:
         With an adapter: what the weights are when it is added, under the names of the model without
         it. The weights that it adds to are then copies.
         """
-        if has_adapter(self.model):
-            return merged_state(self.model)
-        return whole_state(self.model)
+        state = whole_state(self.model)
+        return merged_state(self.model, state) if has_adapter(self.model) else state
+
+    def saved_weights(self) -> dict[str, Tensor]:
+        """The weights that `restore` takes, whole: the adapter's alone, if there is one."""
+        return saved_weights(self.model)
 
     def optimiser_state(self) -> dict[str, Any]:
         """What `restore` needs to go on as if nothing had happened, apart from the weights."""
@@ -213,10 +220,7 @@ class Learner:
             UsageError: They are of another model or agent.
         """
         try:
-            if has_adapter(self.model):
-                load_adapter_weights(self.model, weights)
-            else:
-                load_whole_state(self.model, weights, self._zero is not None)
+            load_saved_weights(self.model, weights, self._zero is not None)
             if self.scorer.critic is not None:
                 load_whole_state(self.scorer.critic, state["critic"], self._zero is not None)
             if self._zero is not None:

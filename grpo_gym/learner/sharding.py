@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from grpo_gym.errors import UsageError
 from grpo_gym.learner.zero import check_zero, gathered, is_zero, put
-from grpo_gym.lora import has_adapter
+from grpo_gym.lora import adapter_parameters, has_adapter, load_adapter_weights
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -74,15 +74,20 @@ def check_shardable(scorer: "Scorer") -> None:
     """Refuse a model that cannot be sharded.
 
     Raises:
-        UsageError: It has an adapter, or its head cannot be tiled.
+        UsageError: Its head cannot be tiled, or more is trained than its adapter.
     """
-    if has_adapter(scorer.model):
-        raise UsageError(
-            "an adapter is not sharded: train it without FSDP or DeepSpeed, or the whole model with it"
-        )
+    model = scorer.model
+    if has_adapter(model):
+        adapter = {id(value) for value in adapter_parameters(model).values()}
+        for name, value in model.named_parameters():
+            if value.requires_grad and id(value) not in adapter:
+                raise UsageError(
+                    f"{name} is to be trained beside an adapter, but checkpoints would not hold it: "
+                    "set its requires_grad to false"
+                )
     if not scorer.tiled:
         raise UsageError(
-            f"{type(scorer.model).__name__} is not sharded, since its head cannot be tiled: train it without "
+            f"{type(model).__name__} is not sharded, since its head cannot be tiled: train it without "
             "FSDP or DeepSpeed"
         )
 
@@ -102,16 +107,35 @@ def part(value: Tensor, like: Tensor) -> Tensor:
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
     """The `state_dict` of a model, without sharding; weights that are tied stay one tensor."""
-    owner = dict(model.named_parameters(remove_duplicate=False))
     found: dict[int, Tensor] = {}
     out = {}
-    for name, value in model.state_dict().items():
-        value = owner.get(name, value)
-        key = id(value)
-        if key not in found:
-            found[key] = whole(value).detach()
-        out[name] = found[key]
+    for name, value in model.state_dict(keep_vars=True).items():
+        if id(value) not in found:
+            found[id(value)] = whole(value).detach()
+        out[name] = found[id(value)]
     return out
+
+
+def saved_weights(model: nn.Module) -> dict[str, Tensor]:
+    """What a checkpoint holds of a model, without sharding: its adapter, or all if it has none."""
+    if not has_adapter(model):
+        return whole_state(model)
+    return {name: whole(value).detach() for name, value in adapter_parameters(model).items()}
+
+
+def load_saved_weights(model: nn.Module, weights: Mapping[str, Tensor], zero: bool) -> None:
+    """Take what `saved_weights` gave of the same model, however it is sharded.
+
+    Raises:
+        UsageError: They are of another adapter.
+        RuntimeError: They are of another model.
+    """
+    if not has_adapter(model):
+        load_whole_state(model, weights, zero)
+    elif zero:
+        load_adapter_weights(model, weights, put)
+    else:
+        load_adapter_weights(model, weights, lambda own, v: own.detach().copy_(part(v, own)))
 
 
 def load_whole_state(model: nn.Module, weights: Mapping[str, Tensor], zero: bool = False) -> None:

@@ -6,6 +6,7 @@ Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, arXiv 210
 from grpo_gym.lora.adapter import (
     LoraOptions,
     adapter_off,
+    adapter_parameters,
     adapter_weights,
     add_adapter,
     has_adapter,
@@ -15,12 +16,12 @@ from grpo_gym.lora.adapter import (
 from grpo_gym.lora.files import (
     ADAPTER_CONFIG,
     SavedAdapter,
-    fingerprint,
     is_adapter_folder,
     put_adapter,
     read_adapter,
     save_adapter,
 )
+from grpo_gym.lora.marks import fingerprint, keep_fingerprint
 from grpo_gym.lora.merging import merge, merged_state, merged_twin
 
 __all__ = [
@@ -28,11 +29,13 @@ __all__ = [
     "LoraOptions",
     "SavedAdapter",
     "adapter_off",
+    "adapter_parameters",
     "adapter_weights",
     "add_adapter",
     "fingerprint",
     "has_adapter",
     "is_adapter_folder",
+    "keep_fingerprint",
     "load_adapter_weights",
     "merge",
     "merged_state",

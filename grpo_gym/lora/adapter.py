@@ -7,7 +7,7 @@ matrices; the model keeps its class, so that whatever runs it goes on as before.
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,9 @@ NAME = "default"
 
 _PREFIX = "base_model.model."
 """What peft's files put before the name of each layer."""
+
+_PARTS = ("lora_A", "lora_B")
+"""The two matrices of a layer."""
 
 
 @dataclass(frozen=True)
@@ -132,35 +135,57 @@ def lora_layers(model: "nn.Module") -> dict[str, Any]:
 
 def adapter_weights(model: "nn.Module") -> dict[str, "Tensor"]:
     """The adapter's weights, under the names of peft's files; views, not copies."""
+    return {name: value.detach() for name, value in adapter_parameters(model).items()}
+
+
+def adapter_parameters(model: "nn.Module") -> dict[str, "nn.Parameter"]:
+    """What `adapter_weights` gives views of; where weights are sharded, they are so here."""
+    own: dict[str, nn.Parameter] = model.state_dict(keep_vars=True)
     return {
-        f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight.detach()
-        for name, layer in lora_layers(model).items()
-        for part in ("lora_A", "lora_B")
+        f"{_PREFIX}{name}.{part}.weight": own[f"{name}.{part}.{NAME}.weight"]
+        for name in lora_layers(model)
+        for part in _PARTS
     }
 
 
-def load_adapter_weights(model: "nn.Module", weights: Mapping[str, "Tensor"]) -> None:
+def load_adapter_weights(
+    model: "nn.Module",
+    weights: Mapping[str, "Tensor"],
+    put: "Callable[[nn.Parameter, Tensor], object] | None" = None,
+) -> None:
     """Take weights as `adapter_weights` gives them.
+
+    Args:
+        model: with an adapter of the same shape.
+        weights: by their names in peft's files, whole.
+        put: sets a parameter to a value, where a copy does not do, as the parameter is sharded.
 
     Raises:
         UsageError: Names or shapes differ.
     """
-    own = adapter_weights(model)
-    for problem in misfits(own, weights):
+    for problem in misfits(model, weights):
         raise UsageError(f"the adapter does not fit this model: {problem}")
-    for name, value in own.items():
-        value.copy_(weights[name])
+    for name, parameter in adapter_parameters(model).items():
+        if put is None:
+            parameter.detach().copy_(weights[name])
+        else:
+            put(parameter, weights[name])
 
 
-def misfits(own: Mapping[str, "Tensor"], there: Mapping[str, "Tensor"]) -> list[str]:
-    """What is wrong with names and shapes that are `there`."""
+def misfits(model: "nn.Module", weights: Mapping[str, "Tensor"]) -> list[str]:
+    """What is wrong with names and shapes of weights that are to be those of the adapter in `model`."""
+    own = {  # from the layers, since a sharded weight does not have its shape
+        f"{_PREFIX}{name}.{part}.weight": (linear.out_features, linear.in_features)
+        for name, layer in lora_layers(model).items()
+        for part, linear in ((part, getattr(layer, part)[NAME]) for part in _PARTS)
+    }
     return [
-        *(f"it lacks {name}" for name in sorted(own.keys() - there.keys())),
-        *(f"it has {name}, which this model lacks" for name in sorted(there.keys() - own.keys())),
+        *(f"it lacks {name}" for name in sorted(own.keys() - weights.keys())),
+        *(f"it has {name}, which this model lacks" for name in sorted(weights.keys() - own.keys())),
         *(
-            f"{name} is {tuple(there[name].shape)} there and {tuple(value.shape)} here"
-            for name, value in own.items()
-            if name in there and there[name].shape != value.shape
+            f"{name} is {tuple(weights[name].shape)} there and {shape} here"
+            for name, shape in own.items()
+            if name in weights and tuple(weights[name].shape) != shape
         ),
     ]
 
@@ -168,17 +193,21 @@ def misfits(own: Mapping[str, "Tensor"], there: Mapping[str, "Tensor"]) -> list[
 @contextmanager
 def adapter_off(model: "nn.Module") -> Iterator[None]:
     """Within, `model` computes what it did before it had the adapter; nothing is copied."""
-    layers = lora_layers(model).values()
-    trained = [(value, value.requires_grad) for layer in layers for value in layer.parameters()]
-    for layer in layers:
-        layer.enable_adapters(False)
+    layers = list(lora_layers(model).values())
+    _switch(layers, False)
     try:
         yield
     finally:
-        for layer in layers:
-            layer.enable_adapters(True)
-        for value, flag in trained:  # peft sets them all
-            value.requires_grad_(flag)
+        _switch(layers, True)
+
+
+def _switch(layers: list[Any], on: bool) -> None:
+    """Let the adapter count or not; what is trained stays trained, which peft would decide as well."""
+    trained = [(value, value.requires_grad) for layer in layers for value in layer.parameters()]
+    for layer in layers:
+        layer.enable_adapters(on)
+    for value, flag in trained:
+        value.requires_grad_(flag)
 
 
 def _targets(model: "PreTrainedModel", names: tuple[str, ...]) -> dict[str, "nn.Module"]:

@@ -4,9 +4,9 @@ What comes from the disk is not trusted: of the config only plain values that ar
 taken, since peft itself would import modules that it names, and no file is unpickled.
 """
 
-import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from grpo_gym.lora.adapter import (
     load_adapter_weights,
     lora_layers,
 )
+from grpo_gym.lora.marks import fingerprint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -67,8 +68,15 @@ class SavedAdapter:
     weights: dict[str, "Tensor"]
 
 
-def save_adapter(model: "nn.Module", folder: Path) -> None:
+def save_adapter(
+    model: "nn.Module", folder: Path, weights: "Mapping[str, Tensor] | None" = None
+) -> None:
     """Write the adapter of `model` into a folder, as peft reads it; the base is not written.
+
+    Args:
+        model: with an adapter.
+        folder: made if it is not there.
+        weights: as `adapter_weights` gives them, where the model itself holds a part of each only.
 
     Raises:
         UsageError: There is no adapter, or it was added to the weights.
@@ -76,8 +84,9 @@ def save_adapter(model: "nn.Module", folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.contiguous().cpu() for name, value in adapter_weights(model).items()}
-    save_file(weights, folder / WEIGHTS, {"format": "pt", "base": fingerprint(model)})
+    weights = adapter_weights(model) if weights is None else weights
+    plain = {name: value.contiguous().cpu() for name, value in weights.items()}
+    save_file(plain, folder / WEIGHTS, {"format": "pt", "base": fingerprint(model)})
     peft_config: Any = model.peft_config
     config = {
         name: sorted(value) if isinstance(value, set) else value
@@ -114,24 +123,6 @@ def read_adapter(folder: Path) -> SavedAdapter:
         raise UsageError(f"adapter {folder}: r is {options.rank}, but its weights have {ranks}")
     base = config.get("base_model_name_or_path")
     return SavedAdapter(folder, options, base if isinstance(base, str) else None, mark, weights)
-
-
-def fingerprint(model: "nn.Module") -> str:
-    """A mark of the weights beside the adapter: other weights have another one.
-
-    It is made from names, shapes and at most 4096 numbers of each tensor, so it is quick.
-    """
-    mark = hashlib.sha256()
-    plain = {
-        name.replace(".base_layer.", "."): value
-        for name, value in model.named_parameters()
-        if ".lora_A." not in name and ".lora_B." not in name
-    }
-    for name, value in sorted(plain.items()):
-        numbers = value.detach().flatten()[:: max(1, value.numel() // 4096)]
-        mark.update(f"{name} {tuple(value.shape)} ".encode())
-        mark.update(numbers.float().cpu().numpy().tobytes())
-    return mark.hexdigest()
 
 
 def _layer(folder: Path, name: str) -> str:

@@ -13,12 +13,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from grpo_gym.collector import Collection, Collector
+from grpo_gym.config import TrainConfig
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import EngineFailure
+from grpo_gym.engines.base import Engine, EngineFailure
+from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import launched
+from grpo_gym.learner import Learner
 from grpo_gym.session import EnvironmentFailure
-from grpo_gym.types import Group
+from grpo_gym.sync import SyncError, verify_sync
+from grpo_gym.types import Batch, Group
 
 T = TypeVar("T")
 
@@ -183,6 +187,50 @@ class RankCollector(Collector):
         )
 
 
+class RankSync:
+    """Keeps the engines of all ranks at the learner's weights.
+
+    Args:
+        ranks: whose engines they are.
+        engine: of this rank.
+        learner: whose weights it takes.
+        config: says at which temperature and precision both are compared, and how long a call may take.
+
+    Attributes:
+        watchdog: watches the engine.
+    """
+
+    def __init__(self, ranks: Ranks, engine: Engine, learner: Learner, config: TrainConfig) -> None:
+        self.watchdog = Watchdog(config.engine_timeout_s)
+        self._ranks, self._engine, self._learner, self._config = ranks, engine, learner, config
+
+    def sleep(self) -> None:
+        """Have every engine leave its memory to the learner."""
+        self._ranks.alike(self._watched(self._engine.sleep))
+
+    def load(self) -> None:
+        """Have every engine take the weights; no rank goes on, and samples, before all have."""
+        learner = self._learner
+        self._ranks.alike(
+            self._watched(lambda: self._engine.load(learner.state(), learner.version))
+        )
+
+    def verify(self, batch: Batch) -> float:
+        """The largest difference between the log-probs of an engine and the learner's; see `verify_sync`."""
+        engine, learner, config = self._engine, self._learner, self._config
+        compare = self._watched(
+            lambda: verify_sync(engine, learner, batch, config.temperature, config.precision)
+        )
+        return max(self._ranks.together(compare))
+
+    def _watched(self, work: Callable[[], T]) -> Callable[[], T]:
+        def watched() -> T:
+            with self.watchdog.watch():
+                return work()
+
+        return watched
+
+
 def mark(groups: Sequence[Group]) -> str:
     """What ranks must agree on before they train: which rollouts there are, and what each is worth."""
     rollouts = [(r.task_id, len(r.token_ids), r.reward) for g in groups for r in g.rollouts]
@@ -200,8 +248,6 @@ def _leave() -> None:
 
 def _kinds() -> dict[str, type[BaseException]]:
     """The ways in which a run ends that are no fault of the program."""
-    from grpo_gym.sync import SyncError
-
     kinds = (UsageError, EnvironmentFailure, SyncError, EngineFailure, KeyboardInterrupt, OSError)
     return {kind.__name__: kind for kind in kinds}
 

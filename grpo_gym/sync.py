@@ -25,6 +25,8 @@ def verify_sync(
 ) -> float:
     """Compare the engine's log-probs with the learner's on the longest rollouts of a batch.
 
+    Every process of a run calls it, as sharded weights are gathered for the learner's log-probs.
+
     Args:
         engine: has just loaded the learner's weights.
         learner: whose weights they are.
@@ -33,7 +35,7 @@ def verify_sync(
         precision: of the learner; decides the tolerance.
 
     Returns:
-        The largest difference.
+        The largest difference; 0 if the engine is one that another process compares.
 
     Raises:
         SyncError: The difference is above the tolerance, or not a number; nan also stands for no token
@@ -42,7 +44,10 @@ def verify_sync(
     length = min(_PROBE_TOKENS, engine.context_length)
     sequences = [[*r.prompt_ids.tolist(), *r.token_ids.tolist()] for r in batch.rollouts]
     probe = [ids[:length] for ids in sorted(sequences, key=len)[-_PROBE_ROLLOUTS:]]
-    ours, theirs = learner.logprobs(probe, temperature), engine.score(probe, temperature)
+    ours = learner.logprobs(probe, temperature)
+    if not engine.leads:
+        return 0.0
+    theirs = engine.score(probe, temperature)
     gaps = np.concatenate([np.abs(a - b) for a, b in zip(ours, theirs, strict=True)])
     largest, mean = (float(gaps.max()), float(gaps.mean())) if len(gaps) else (math.nan, math.nan)
     gap, allowed = mean if precision == "bf16" else largest, TOLERANCE[precision]

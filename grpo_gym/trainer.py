@@ -14,7 +14,6 @@ from grpo_gym.collector import Collection, collector_settings
 from grpo_gym.config import TrainConfig
 from grpo_gym.curriculum import TaskStream
 from grpo_gym.engines.base import Engine, EngineFailure
-from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, run_evaluation
 from grpo_gym.interrupts import Interrupted, Interrupts
@@ -22,10 +21,9 @@ from grpo_gym.learner import Learner
 from grpo_gym.monitor import Monitor, rollout_metrics
 from grpo_gym.policy import Policy
 from grpo_gym.progress import Progress
-from grpo_gym.ranks import RankCollector, Ranks, mark
+from grpo_gym.ranks import RankCollector, Ranks, RankSync, mark
 from grpo_gym.runs import Run, evaluation_path, save_evaluation, saved_evaluations
 from grpo_gym.session import EnvironmentFailure
-from grpo_gym.sync import verify_sync
 from grpo_gym.types import Batch, Group
 
 # Evaluation tasks come from a stream of their own.
@@ -85,8 +83,8 @@ class Trainer:
         env.close()
         self.collector = self._collector(make_env, config.group_size)
         self._evaluator = self._collector(make_env, config.eval_n)
-        self._syncs = Watchdog(config.engine_timeout_s)
-        self._syncs.last_words = self._last_words
+        self._sync = RankSync(ranks, engine, learner, config)
+        self._sync.watchdog.last_words = self._last_words
 
     def run(self) -> Run:
         """Train to the last step.
@@ -151,7 +149,7 @@ class Trainer:
         self.learner.restore(saved.weights, saved.optimiser)
         self.learner.agent = self.learner.agent.restore(saved.state["agent"])
         self.step = self._saved = saved.step
-        self._load()
+        self._sync.load()
 
     def _train_step(self) -> None:
         """Only the collection can be interrupted: everything after it happens whole or not at all."""
@@ -160,7 +158,7 @@ class Trainer:
             groups, collections = self._collect()
             self.ranks.agree(mark(groups), "the agent's selection")
             if groups:
-                self.ranks.alike(self._sleep)
+                self._sync.sleep()
         collected = time.perf_counter()
         everything = [group for collection in collections for group in collection.groups]
         metrics = rollout_metrics(everything)
@@ -171,7 +169,8 @@ class Trainer:
         self._position, self._row = self.stream.position, (metrics, everything)
         if groups:
             with self._engine_at_work():
-                metrics["sync_gap"] = self._sync(Batch(groups))
+                self._sync.load()
+                metrics["sync_gap"] = self._sync.verify(Batch(groups))
         sampled = sum(collection.tokens for collection in collections)
         metrics["time/collect_s"] = collected - started
         metrics["time/update_s"] = time.perf_counter() - collected
@@ -233,31 +232,6 @@ class Trainer:
         metrics = learner.update(batch, signals, learner.agent.credit(signals))
         learner.agent = learner.agent.adapt(metrics)
         return metrics
-
-    def _sleep(self) -> None:
-        with self._syncs.watch():
-            self.engine.sleep()
-
-    def _load(self) -> None:
-        """Have the engine take the learner's weights; no rank goes on before all engines have."""
-
-        def load() -> None:
-            with self._syncs.watch():
-                self.engine.load(self.learner.state(), self.learner.version)
-
-        self.ranks.alike(load)
-
-    def _sync(self, batch: Batch) -> float:
-        """Load the learner's weights, and compare the log-probs that the engine then gives with its own."""
-        self._load()
-        return max(self.ranks.together(lambda: self._verify(batch)))
-
-    def _verify(self, batch: Batch) -> float:
-        config = self.config
-        with self._syncs.watch():
-            return verify_sync(
-                self.engine, self.learner, batch, config.temperature, config.precision
-            )
 
     def _evaluate_if_due(self) -> None:
         config = self.config

@@ -38,6 +38,14 @@ class Breaking(HFEngine):
         self._break("load")
         super().load(state, version)
 
+    def score(self, *arguments: Any) -> Any:
+        self._break("score")
+        return super().score(*arguments)
+
+    def sleep(self) -> None:
+        self._break("sleep")
+        super().sleep()
+
     def abort(self) -> None:
         super().abort()
         self._break("abort")
@@ -47,7 +55,7 @@ class Breaking(HFEngine):
             type(self).how()
 
 
-def make_engine(config: Any, policy: Any, max_lanes: int, precision: str = "fp32") -> Breaking:
+def make_engine(config: Any, policy: Any, max_lanes: int, *more: Any) -> Breaking:
     """In the place of `sampler.make_engine`."""
     return Breaking(policy.model, policy.tokenizer, max_lanes=max_lanes)
 

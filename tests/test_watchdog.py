@@ -57,6 +57,26 @@ def rewards(folder: Path) -> list[float]:
     return [row["reward"] for row in read_metrics(folder / "metrics.jsonl")]
 
 
+def rows(folder: Path) -> list[dict[str, float]]:
+    """All metrics but times, and the gap of a sync, which one that failed has none of."""
+    return [
+        {k: v for k, v in row.items() if k != "sync_gap" and not k.startswith("time/")}
+        for row in read_metrics(folder / "metrics.jsonl")
+    ]
+
+
+def gaps(folder: Path) -> list[int]:
+    """The steps whose sync was verified."""
+    found = read_metrics(folder / "metrics.jsonl")
+    return [step for step, row in enumerate(found, 1) if "sync_gap" in row]
+
+
+def weights(folder: Path) -> bytes:
+    last = checkpoint.latest(folder)
+    assert last is not None
+    return (last / "model" / "model.safetensors").read_bytes()
+
+
 def in_a_process(code: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -69,25 +89,36 @@ def in_a_process(code: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("call", ["step", "submit", "step abort"])
+@pytest.mark.parametrize(
+    ("call", "after", "step"),
+    [
+        ("step", 2, 2),
+        ("submit", 2, 2),
+        ("step abort", 2, 2),
+        ("sleep", 2, 1),  # before the update
+        ("load", 2, 2),  # and after it
+        ("score", 2, 2),
+        ("load", 4, 4),
+    ],
+)
 def test_an_engine_that_fails_leaves_the_last_whole_step(
-    call: str, breaks: Any, tmp_path: Path
+    call: str, after: int, step: int, breaks: Any, tmp_path: Path
 ) -> None:
+    """What it does not leave is the gap of a step whose weights it did not take."""
     options = SMALL | {"env": Letters}
     whole = grpo_gym.train(**options, run_dir=tmp_path / "whole")
-    breaks(call, 2 * STEP)
+    breaks(call, after * STEP)
     with pytest.raises(EngineFailure, match="the engine failed: RuntimeError: the device is gone"):
         grpo_gym.train(**options, run_dir=tmp_path / "run")
-    assert checkpoint.latest(tmp_path / "run").name == "step-000002"  # type: ignore[union-attr]
+    last = checkpoint.latest(tmp_path / "run")
+    assert last is not None
+    assert last.name == f"step-{step:06d}"
+    assert len(rewards(tmp_path / "run")) == step
     breaks("nothing", 0)
     grpo_gym.train(env=Letters, run_dir=tmp_path / "run", resume=True)
-    assert rewards(tmp_path / "run") == rewards(whole.folder)
-
-
-def test_an_engine_that_takes_no_weights(breaks: Any, tmp_path: Path) -> None:
-    breaks("load", 1)
-    with pytest.raises(EngineFailure, match="the device is gone"):
-        grpo_gym.train(**SMALL | {"env": Letters}, run_dir=tmp_path / "run")
+    assert rows(tmp_path / "run") == rows(whole.folder)
+    assert sorted(gaps(tmp_path / "run") + [step] * (call in ("load", "score"))) == [1, 2, 3, 4]
+    assert weights(tmp_path / "run") == weights(whole.folder)
 
 
 def test_an_engine_that_fails_while_it_is_evaluated(breaks: Any, tmp_path: Path) -> None:
@@ -132,10 +163,20 @@ def test_an_engine_that_hangs_leaves_the_last_whole_step(tmp_path: Path) -> None
     assert rewards(run.folder) == rewards(whole.folder)
 
 
-@pytest.mark.parametrize("call", ["step", "load"])
-def test_with_no_whole_step_to_save_the_process_ends_all_the_same(
-    call: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("call", "more"),
+    [
+        ("step", ""),
+        (
+            "load",
+            "; stopped; saved after step 1; go on with: grpo-gym train --run-dir run --resume",
+        ),
+    ],
+)
+def test_in_the_first_step_the_process_ends_all_the_same(
+    call: str, more: str, tmp_path: Path
 ) -> None:
+    """While it samples there is no whole step to save; when it takes weights, that is the first one."""
     words = ["train", *flags(SMALL | {"engine_timeout_s": 0.5, "run_dir": "run"})]
     code = (
         "from tests import breaking; from grpo_gym.cli import main\n"
@@ -144,7 +185,7 @@ def test_with_no_whole_step_to_save_the_process_ends_all_the_same(
     ended = in_a_process(code, tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == (
-        "grpo-gym: error: the engine gave no answer in 0.5 s (engine_timeout_s)\n"
+        f"grpo-gym: error: the engine gave no answer in 0.5 s (engine_timeout_s){more}\n"
     )
 
 

@@ -61,6 +61,19 @@ class EngineStopped(Exception):
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """How the clients of one server go together, when several processes sample from it.
+
+    Attributes:
+        session: what all of them call themselves; the server's weights are named after it.
+        leads: whether this client loads weights and asks for scores; one of them does.
+    """
+
+    session: str
+    leads: bool
+
+
+@dataclass(frozen=True)
 class Lost:
     """A request that brought nothing.
 
@@ -112,10 +125,12 @@ class Engine(Speaker[Request, Completion]):
     Attributes:
         version: version of the policy's weights; every completion carries it.
         context_length: most tokens, prompt and completion together, that one request may have.
+        leads: whether it can be asked for scores; of the clients that share a server, one can.
     """
 
     version: int = 0
     context_length: int
+    leads: bool = True
 
     @abstractmethod
     def submit(self, requests: Sequence[Request]) -> None:

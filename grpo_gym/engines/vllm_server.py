@@ -13,6 +13,7 @@ from grpo_gym.engines.base import (
     Engine,
     EngineFailure,
     Request,
+    Sharing,
     check_ids,
     check_sequences,
     require_idle,
@@ -58,6 +59,9 @@ class VLLMServerEngine(Engine):
     weights sampled each of them: others than were loaded here stop the run, so that a server that was
     started anew, or that somebody else loads weights into, is found out.
 
+    Several processes may train on one server, each with a client of its own. All call `load` alike, while
+    none has a request in flight: one client sends the weights, the others take note of their name.
+
     Args:
         url: of the server, such as http://127.0.0.1:8000.
         config: of the policy's model; the server's model must have the same shapes.
@@ -65,6 +69,7 @@ class VLLMServerEngine(Engine):
         float32_head: whether the server must compute logits in float32.
         max_lanes: most requests in flight at once.
         timeout_s: seconds an answer may take; whether a silent server is still there, it is asked sooner.
+        sharing: how this client goes with others; None: it is the only one.
 
     Raises:
         UsageError: The server cannot be reached, or is not what is needed.
@@ -79,6 +84,7 @@ class VLLMServerEngine(Engine):
         float32_head: bool = False,
         max_lanes: int = 256,
         timeout_s: float = 3600.0,
+        sharing: Sharing | None = None,
     ) -> None:
         self._client = HttpClient(
             url,
@@ -91,12 +97,14 @@ class VLLMServerEngine(Engine):
         self._control = Control(self._client)
         self._pulse = Pulse(self._client, "/health")
         self._flying: dict[int, _Flight] = {}
-        self._session = uuid.uuid4().hex
+        sharing = sharing or Sharing(uuid.uuid4().hex, leads=True)
+        self._session, self.leads = sharing.session, sharing.leads
         self._loaded: list[tuple[str, int]] = []
         try:
             server = self._control.describe()
             check_fits(server, config, dtype, float32_head)
-            self._control.reset_scale()
+            if self.leads:
+                self._control.reset_scale()
             self._checkpoint = Checkpoint(config)
         except UsageError as error:
             self._client.close()
@@ -163,14 +171,17 @@ class VLLMServerEngine(Engine):
     def load(self, state: Mapping[str, "torch.Tensor"], version: int) -> None:
         """See `Engine.load`. The server drops whatever was cached under the old weights.
 
+        A client that does not lead only takes note of what the one that leads loads.
+
         Raises:
             UsageError: Names or shapes differ from the model's, or the server does not see the folder.
             EngineFailure: The server fails.
         """
-        weights = self._checkpoint.weights(state)
         name = f"{self._session}-{len(self._loaded)}-version-{version}"
-        with self._failing():
-            self._control.load(weights, name, self._folder, keep=self.busy)
+        if self.leads:
+            weights = self._checkpoint.weights(state)
+            with self._failing():
+                self._control.load(weights, name, self._folder, keep=self.busy)
         self._loaded.append((name, version))
         self.version = version
 
@@ -183,7 +194,10 @@ class VLLMServerEngine(Engine):
             UsageError: Requests are in flight; or a sequence is longer than the context, or has ids
                 beyond the vocabulary.
             EngineFailure: The server fails, or answers nonsense.
+            RuntimeError: This client does not lead: the scale of all logits is not its to change.
         """
+        if not self.leads:
+            raise RuntimeError("of the clients that share a server only the one that leads scores")
         require_idle(len(self._flying), "scoring")
         check_sequences(sequences, self._vocabulary, self.context_length)
         # vLLM gives the log-probs of a prompt at temperature 1: all logits are scaled meanwhile.

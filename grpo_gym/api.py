@@ -13,7 +13,8 @@ from grpo_gym.collector import INTERRUPTED
 from grpo_gym.config import EvalConfig, TrainConfig, format_arguments, from_values
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation
-from grpo_gym.jobs import run_evaluate, run_training
+from grpo_gym.jobs import run_training
+from grpo_gym.playing import run_evaluate
 from grpo_gym.runs import Run, saved_config
 
 EnvSource = str | Callable[[], gymnasium.Env[Any, Any]]

@@ -1,9 +1,9 @@
-"""The three things one does, as a config says: train, evaluate, play."""
+"""Training, as a config says, on all processes that a launcher has started."""
 
 import copy
-import os
+import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,28 +11,21 @@ from rich.console import Console
 
 from grpo_gym.adapting import adapt, trains_adapter
 from grpo_gym.agent import Agent
-from grpo_gym.collector import Collection
-from grpo_gym.config import EvalConfig, RolloutConfig, TaskOptions, TrainConfig, parse_arguments
-from grpo_gym.curriculum import TaskStream
-from grpo_gym.engines.base import Engine
+from grpo_gym.config import TaskOptions, TrainConfig, parse_arguments
+from grpo_gym.engines.base import Engine, Sharing
 from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
-from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.learner.sharding import is_sharding
-from grpo_gym.lora import fingerprint
-from grpo_gym.monitor import write_atomically, write_rollouts
+from grpo_gym.lora import fingerprint, has_adapter, merge
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
 from grpo_gym.ranks import Ranks
-from grpo_gym.registry import make, make_agent
+from grpo_gym.registry import make_agent
 from grpo_gym.runs import Run, open_run, save_config
-from grpo_gym.sampler import MakeEnv, make_collector, make_engine
+from grpo_gym.sampler import MakeEnv, env_maker, make_engine
 from grpo_gym.trainer import Trainer
-
-# Tasks of an endless environment that are played when no number is given.
-_ENDLESS_TASKS = 200
 
 
 def run_training(
@@ -55,14 +48,15 @@ def run_training(
     config = _resolved(config)
     options = _optimiser_options(config)
     agent = ranks.alike(lambda: _agent(config, rule))
-    make_env = env or _env_maker(config)
+    make_env = env or env_maker(config)
     with _shared_run(config, ranks) as folder:
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
         if ranks.count > 1:
             ranks.agree(fingerprint(policy.model), "the model")
         sampled = _sampled_policy(policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
-        engine = ranks.alike(lambda: _training_engine(config, sampled, ranks))
+        engine = _training_engine(config, sampled, ranks)
+        del sampled  # unless the engine samples with it, nothing needs it any more
         with closing_engine(engine, config.engine_timeout_s):
             engine.version = learner.version
             progress = Progress(console if ranks.index == 0 else None, config.steps)
@@ -93,62 +87,24 @@ def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Po
 
 
 def _sampled_policy(policy: Policy, ranks: Ranks) -> Policy:
-    """The policy that the engine samples from; where its weights are to be sharded, a copy that is not."""
+    """The policy that the engine samples from; where its weights are to be sharded, a copy that is not.
+
+    The copy has the adapter in its weights, which come from the learner anew after each update.
+    """
     if ranks.accelerator is None or not is_sharding(ranks.accelerator):
         return policy
-    return replace(policy, model=copy.deepcopy(policy.model).to(ranks.accelerator.device))
+    model = copy.deepcopy(policy.model)
+    if has_adapter(model):
+        merge(model)
+    return replace(policy, model=model.to(ranks.accelerator.device))
 
 
 def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Engine:
-    if ranks.count > 1 and config.engine != "hf":
-        raise UsageError(
-            f"engine {config.engine} trains in one process, but {ranks.count} were launched: use engine "
-            "hf, or launch one"
-        )
-    return make_engine(config, policy, config.max_lanes, config.precision)
-
-
-def run_evaluate(
-    config: EvalConfig,
-    console: Console | None = None,
-    env: MakeEnv | None = None,
-) -> Evaluation:
-    """Evaluate as a config says."""
-    for path in (config.out, config.rollouts):
-        _check_writable(path)
-    make_env = env or _env_maker(config)
-    stream = _evaluation_stream(config, make_env)
-    tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
-    collector = make_collector(config, make_env, config.n)
-    with (
-        closing_engine(collector.engine, config.engine_timeout_s),
-        closing(collector),
-        Progress(console) as progress,
-    ):
-        collection = collector.collect(tasks, config.seed, progress.evaluation)
-        progress.warn(collector.cost())
-    if config.rollouts is not None:
-        write_rollouts(Path(config.rollouts), collection.groups)
-    evaluation = summarise(
-        config.env,
-        collection.groups,
-        n=config.n,
-        k=config.k,
-        failures=collection.failures,
-        stopped=collection.stopped,
+    """An engine of each rank's own; or one server for all, whose weights the first one loads."""
+    sharing = Sharing(ranks.first(lambda: uuid.uuid4().hex), leads=ranks.index == 0)
+    return ranks.alike(
+        lambda: make_engine(config, policy, config.max_lanes, config.precision, sharing)
     )
-    if config.out is not None:
-        write_atomically(Path(config.out), evaluation.to_json() + "\n")
-    return evaluation
-
-
-def run_rollouts(config: RolloutConfig) -> Collection:
-    """Play episodes, one of each task, as a config says."""
-    make_env = _env_maker(config)
-    stream = _evaluation_stream(config, make_env)
-    collector = make_collector(config, make_env, 1)
-    with closing_engine(collector.engine, config.engine_timeout_s), closing(collector):
-        return collector.collect(stream.finite(config.episodes), config.seed)
 
 
 def _support_warning(config: TrainConfig) -> str | None:
@@ -193,21 +149,6 @@ def _agent(config: TrainConfig, rule: Agent | None) -> Agent:
     return agent
 
 
-def _env_maker(config: TaskOptions) -> MakeEnv:
-    if "<" in config.env:  # as in module:<lambda>
-        raise UsageError("the run was made with an environment that has no name: give env= again")
-    arguments = parse_arguments(config.env_arg, f"argument of {config.env}")
-    return lambda: make(config.env, **arguments)
-
-
-def _evaluation_stream(config: EvalConfig | RolloutConfig, make_env: MakeEnv) -> TaskStream:
-    env = make_env()
-    try:
-        return TaskStream.evaluation(env, config.seed, config.split)
-    finally:
-        env.close()
-
-
 def _resolved(config: TrainConfig) -> TrainConfig:
     rate = config.learning_rate
     if rate is None:
@@ -236,19 +177,3 @@ def _optimiser_options(config: TrainConfig) -> OptimiserOptions:
         max_bad_steps=config.max_bad_steps,
         seed=config.seed,
     )
-
-
-def _check_writable(path: str | None) -> None:
-    """Refuse at once a file that could not be written in the end."""
-    if path is None:
-        return
-    folder = Path(path).parent
-    try:
-        if Path(path).is_dir():
-            raise UsageError(f"cannot write {path}: it is a folder")
-        if not folder.is_dir():
-            raise UsageError(f"cannot write {path}: there is no folder {folder}")
-    except OSError as error:  # such as a name that is too long
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write {path}: the folder {folder} is read-only")

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 
@@ -16,12 +16,13 @@ from grpo_gym.config import (
     is_endpoint,
     parse_arguments,
 )
-from grpo_gym.engines.base import Engine
+from grpo_gym.engines.base import Engine, Sharing
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import use_float32_head
 from grpo_gym.lora import has_adapter, merge, merged_state, merged_twin
 from grpo_gym.policy import TINY, Policy, load_policy
+from grpo_gym.registry import make
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,8 +30,23 @@ if TYPE_CHECKING:
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
 
+def env_maker(config: TaskOptions) -> MakeEnv:
+    """What builds a config's environment.
+
+    Raises:
+        UsageError: It has no name that a config can hold, or an argument cannot be read.
+    """
+    if "<" in config.env:  # as in module:<lambda>
+        raise UsageError("the run was made with an environment that has no name: give env= again")
+    arguments = parse_arguments(config.env_arg, f"argument of {config.env}")
+    return lambda: make(config.env, **arguments)
+
+
 def make_collector(
-    config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int
+    config: EvalConfig | RolloutConfig,
+    make_env: MakeEnv,
+    copies: int,
+    kind: Callable[..., Collector] = Collector,
 ) -> BaseCollector:
     """What plays a config's environment with its policy; the caller closes it and its engine.
 
@@ -38,6 +54,7 @@ def make_collector(
         config: says which model and which engine.
         make_env: builds the environment.
         copies: rollouts of each task.
+        kind: builds the collector of an engine that takes and gives token ids, from its arguments.
 
     Raises:
         UsageError: As in `make_engine`; the model cannot be loaded, or the endpoint not be reached.
@@ -45,9 +62,13 @@ def make_collector(
     if is_endpoint(config.engine):
         return _endpoint(config, make_env, copies)
     policy = load_policy(config.model, chat_template=config.chat_template)
+    if config.engine == "hf":
+        from accelerate import PartialState
+
+        cast(Any, policy.model).to(PartialState().device)  # where training has it, too
     engine = make_engine(config, policy, config.max_lanes)
     sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
-    return Collector(make_env, engine, policy.renderer, sampling, options)
+    return kind(make_env, engine, policy.renderer, sampling, options)
 
 
 def _endpoint(config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int) -> BaseCollector:
@@ -69,7 +90,11 @@ def _endpoint(config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int
 
 
 def make_engine(
-    config: TaskOptions, policy: Policy, max_lanes: int, precision: str = "fp32"
+    config: TaskOptions,
+    policy: Policy,
+    max_lanes: int,
+    precision: str = "fp32",
+    sharing: Sharing | None = None,
 ) -> Engine:
     """What samples from the policy; `hf` shares the policy's very weights.
 
@@ -82,6 +107,7 @@ def make_engine(
         max_lanes: most rollouts in play at once.
         precision: "fp32" or "bf16", of an engine with weights of its own; `hf` has them if its argument
             dtype says bfloat16.
+        sharing: how this process goes with others that sample from one server.
 
     Raises:
         UsageError: There is no such engine here, or it refuses its arguments.
@@ -99,7 +125,7 @@ def make_engine(
         engine = VLLMEngine(policy.source, dtype=dtype, max_lanes=max_lanes, arguments=arguments)
         as_it_is_on_disk = policy.adapter is None and not has_adapter(policy.model)
     else:
-        engine = _server(config, policy, dtype, max_lanes, arguments)
+        engine = _server(config, policy, dtype, max_lanes, arguments, sharing)
         as_it_is_on_disk = False  # whatever was loaded before, or served
     if not as_it_is_on_disk:
         try:
@@ -150,7 +176,12 @@ def _fp32_lm_head(config: TaskOptions) -> bool:
 
 
 def _server(
-    config: TaskOptions, policy: Policy, dtype: str, max_lanes: int, arguments: Mapping[str, Any]
+    config: TaskOptions,
+    policy: Policy,
+    dtype: str,
+    max_lanes: int,
+    arguments: Mapping[str, Any],
+    sharing: Sharing | None,
 ) -> Engine:
     """The client of a vLLM server; only training minds in which precision that samples."""
     from grpo_gym.engines.vllm_server import VLLMServerEngine
@@ -168,4 +199,5 @@ def _server(
         float32_head=_fp32_lm_head(config),
         max_lanes=max_lanes,
         timeout_s=timeout_s,
+        sharing=sharing,
     )

@@ -11,8 +11,8 @@ import grpo_agents
 import grpo_gym
 from grpo_gym import UsageError
 from grpo_gym.config import RolloutConfig, TrainConfig
-from grpo_gym.jobs import run_rollouts
 from grpo_gym.monitor import read_metrics
+from grpo_gym.playing import run_rollouts
 from grpo_gym.runs import Run, saved_config
 from tests.letters import Letters, Talk
 

@@ -6,7 +6,8 @@ from grpo_gym.config import RolloutConfig, TrainConfig
 from grpo_gym.engines import vllm_start
 from grpo_gym.engines.vllm import VLLMEngine
 from grpo_gym.errors import UsageError
-from grpo_gym.jobs import _support_warning, run_rollouts
+from grpo_gym.jobs import _support_warning
+from grpo_gym.playing import run_rollouts
 
 
 def test_without_vllm_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_gym.cli.commands import COMMANDS
+from grpo_gym.cli.commands import COMMANDS, SHARED
 from grpo_gym.cli.output import Output, complain, remark
 from grpo_gym.config import nearest
 from grpo_gym.errors import UsageError
@@ -63,8 +63,8 @@ def _run(words: list[str], output: Output) -> int:
     if command is None:
         near = nearest(words[0], COMMANDS) or f"; there is {', '.join(COMMANDS)}"
         raise UsageError(f"no command {words[0]!r}{near}")
-    if not is_first() and words[0] != "train":
-        return 0  # what is not shared the first process does alone
+    if not is_first() and words[0] not in SHARED:
+        return 0
     return command(words[1:], output)
 
 

@@ -10,8 +10,8 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Column, Table
 
-from grpo_gym.cli.options import parse, parse_config
-from grpo_gym.cli.output import Output, complain, remark
+from grpo_gym.cli.options import Config, parse, parse_config
+from grpo_gym.cli.output import Output
 from grpo_gym.cli.serve import serve
 from grpo_gym.config import EvalConfig, RolloutConfig, Texts, TrainConfig, parse_arguments
 from grpo_gym.errors import UsageError
@@ -20,52 +20,30 @@ from grpo_gym.launch import launched
 
 def train(words: list[str], output: Output) -> int:
     """Train a model on an environment."""
-    if launched() == (0, 1):
-        parse_config(TrainConfig, words, "train")  # help and mistakes need no heavy imports
-    from grpo_gym.cli.training import train_together
-    from grpo_gym.ranks import Ranks
-
-    with Ranks() as ranks:
-        return train_together(words, output, ranks)
+    return _shared("train", TrainConfig, words, output)
 
 
 def evaluate(words: list[str], output: Output) -> int:
     """Estimate pass@k of a model on an environment."""
-    config = parse_config(EvalConfig, words, "eval")
-    from grpo_gym.engines.base import EngineFailure
-    from grpo_gym.evaluation import print_table
-    from grpo_gym.jobs import run_evaluate
-    from grpo_gym.session import EnvironmentFailure
-
-    try:
-        evaluation = run_evaluate(config, output)
-    except (EnvironmentFailure, EngineFailure) as error:
-        complain(error)
-        return 1
-    print_table({config.model: evaluation}, output)
-    for path in (config.out, config.rollouts):
-        if path is not None:
-            output.say(f"written to {path}")
-    return _ended(evaluation.stopped)
+    return _shared("eval", EvalConfig, words, output)
 
 
 def rollout(words: list[str], output: Output) -> int:
     """Play episodes and show the conversations."""
-    config = parse_config(RolloutConfig, words, "rollout")
-    from grpo_gym.conversation import show
-    from grpo_gym.engines.base import EngineFailure
-    from grpo_gym.jobs import run_rollouts
-    from grpo_gym.session import EnvironmentFailure
+    return _shared("rollout", RolloutConfig, words, output)
 
-    try:
-        collection = run_rollouts(config)
-    except (EnvironmentFailure, EngineFailure) as error:
-        complain(error)
-        return 1
-    for group in collection.groups:
-        for played in group.rollouts:
-            show(played, output)
-    return _ended(collection.stopped)
+
+def _shared(
+    name: str,
+    kind: type[Config],
+    words: list[str],
+    output: Output,
+) -> int:
+    if launched() == (0, 1):
+        parse_config(kind, words, name)  # help and mistakes need no heavy imports
+    from grpo_gym.cli.jobs import run_together
+
+    return run_together(name, words, output)
 
 
 def envs(words: list[str], output: Output) -> int:
@@ -168,19 +146,6 @@ def tiny(words: list[str], output: Output) -> int:
     return 0
 
 
-def _ended(stopped: str | None) -> int:
-    """The exit status of a command, and why it did not play everything."""
-    from grpo_gym.collector import INTERRUPTED
-
-    if stopped is None:
-        return 0
-    if stopped.startswith(INTERRUPTED):
-        remark(stopped)
-        return 130
-    complain(stopped)
-    return 1
-
-
 def merge(words: list[str], output: Output) -> int:
     """Write the model of a run that trained an adapter, with the adapter in its weights."""
     options = parse(_MergeOptions, words, "merge")
@@ -269,3 +234,6 @@ COMMANDS: dict[str, Callable[[list[str], Output], int]] = {
     "merge": merge,
 }
 """Name to command."""
+
+SHARED = ("train", "eval", "rollout")
+"""Those that all processes of a launch share; the others the first process does alone."""

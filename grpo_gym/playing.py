@@ -1,0 +1,135 @@
+"""Evaluate and play, as a config says, on all processes that a launcher has started."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from grpo_gym.collector import BaseCollector, Collection, Collector
+from grpo_gym.config import EvalConfig, RolloutConfig
+from grpo_gym.curriculum import TaskSpec, TaskStream
+from grpo_gym.engines.hf import HFEngine
+from grpo_gym.engines.watchdog import closing_engine
+from grpo_gym.errors import UsageError
+from grpo_gym.evaluation import Evaluation, summarise
+from grpo_gym.interrupts import Interrupts
+from grpo_gym.lora import fingerprint
+from grpo_gym.monitor import write_atomically, write_rollouts
+from grpo_gym.progress import Progress
+from grpo_gym.ranks import RankCollector, Ranks
+from grpo_gym.sampler import MakeEnv, env_maker, make_collector
+
+# Tasks of an endless environment that are played when no number is given.
+_ENDLESS_TASKS = 200
+
+
+def run_evaluate(
+    config: EvalConfig,
+    console: Console | None = None,
+    env: MakeEnv | None = None,
+    ranks: Ranks | None = None,
+) -> Evaluation:
+    """Evaluate as a config says, on all ranks that a launcher has started; the first writes.
+
+    Args:
+        config: the options.
+        console: where to show progress; None: nowhere.
+        env: builds an environment that the config's name cannot express.
+        ranks: the processes that share the tasks; found if not given.
+    """
+    ranks = Ranks() if ranks is None else ranks
+    ranks.first(lambda: _check_writable(config.out, config.rollouts))
+    make_env = env or env_maker(config)
+    with (
+        _player(config, make_env, config.n, ranks) as (stream, collector),
+        Progress(console if ranks.index == 0 else None) as progress,
+    ):
+        tasks = stream.finite(config.tasks or (10**9 if stream.is_finite else _ENDLESS_TASKS))
+        ranks.agree(_digest(tasks), "the list of tasks")
+        collection = collector.collect(tasks, config.seed, progress.evaluation)
+        progress.warn(collector.cost())
+    return ranks.first(lambda: _evaluation(config, collection))
+
+
+def _evaluation(config: EvalConfig, collection: Collection) -> Evaluation:
+    """What a collection shows, written where the config says."""
+    if config.rollouts is not None:
+        write_rollouts(Path(config.rollouts), collection.groups)
+    evaluation = summarise(
+        config.env,
+        collection.groups,
+        n=config.n,
+        k=config.k,
+        failures=collection.failures,
+        stopped=collection.stopped,
+    )
+    if config.out is not None:
+        write_atomically(Path(config.out), evaluation.to_json() + "\n")
+    return evaluation
+
+
+def run_rollouts(config: RolloutConfig, ranks: Ranks | None = None) -> Collection:
+    """Play episodes, one of each task, as a config says; each rank has all of them in the end."""
+    ranks = Ranks() if ranks is None else ranks
+    with _player(config, env_maker(config), 1, ranks) as (stream, collector):
+        tasks = stream.finite(config.episodes)
+        ranks.agree(_digest(tasks), "the list of tasks")
+        return collector.collect(tasks, config.seed)
+
+
+@contextmanager
+def _player(
+    config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int, ranks: Ranks
+) -> Iterator[tuple[TaskStream, BaseCollector]]:
+    """The tasks of a config, and what plays them: on several ranks, each its share."""
+    if ranks.count > 1 and config.engine != "hf":
+        raise UsageError(
+            f"engine {config.engine} plays in one process, but {ranks.count} were launched: use engine "
+            "hf, or launch one"
+        )
+    with Interrupts() if ranks.count > 1 else nullcontext() as interrupts:
+        kind = (
+            Collector if interrupts is None else partial(RankCollector, ranks, interrupts.welcome)
+        )
+        stream = ranks.alike(lambda: _evaluation_stream(config, make_env))
+        collector = ranks.alike(lambda: make_collector(config, make_env, copies, kind))
+        with closing_engine(collector.engine, config.engine_timeout_s), closing(collector):
+            if isinstance(collector.engine, HFEngine):
+                ranks.agree(fingerprint(collector.engine.model), "the model")
+            yield stream, collector
+
+
+def _digest(tasks: Sequence[TaskSpec]) -> str:
+    return hashlib.sha256(repr(tasks).encode()).hexdigest()
+
+
+def _evaluation_stream(config: EvalConfig | RolloutConfig, make_env: MakeEnv) -> TaskStream:
+    env = make_env()
+    try:
+        return TaskStream.evaluation(env, config.seed, config.split)
+    finally:
+        env.close()
+
+
+def _check_writable(*paths: str | None) -> None:
+    """Refuse at once files that could not be written in the end."""
+    for path in paths:
+        if path is not None:
+            _check_one(path)
+
+
+def _check_one(path: str) -> None:
+    folder = Path(path).parent
+    try:
+        if Path(path).is_dir():
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if not folder.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {path}: the folder {folder} is read-only")

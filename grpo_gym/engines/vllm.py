@@ -12,6 +12,7 @@ from grpo_gym.engines.lanes import check, unique_ids
 from grpo_gym.engines.vllm_records import completion, sampling_params, scores, scoring_params
 from grpo_gym.engines.vllm_start import start
 from grpo_gym.engines.vllm_weights import Checkpoint, scale_logits, take_weights
+from grpo_gym.engines.vllm_world import OwnWorld
 from grpo_gym.errors import UsageError
 from grpo_gym.types import Completion, FloatArray
 
@@ -30,7 +31,8 @@ class VLLMEngine(Engine):
     are those of the distribution really sampled from.
 
     vLLM holds weights of its own: `load` copies the learner's into them, in place. On the CPU build,
-    and there alone, every line of this was run.
+    and there alone, every line of this was run. On a GPU it takes torch's current one, so that of
+    several processes that train together each samples on its own.
 
     Args:
         model: folder of a transformers model with its tokenizer, or a Hugging Face id.
@@ -52,13 +54,15 @@ class VLLMEngine(Engine):
         max_lanes: int = 256,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        self._engine = start(
-            model,
-            dtype=dtype,
-            context_length=context_length,
-            max_lanes=max_lanes,
-            arguments=arguments or {},
-        )
+        self._world = OwnWorld()
+        with self._world.starting():
+            self._engine = start(
+                model,
+                dtype=dtype,
+                context_length=context_length,
+                max_lanes=max_lanes,
+                arguments=arguments or {},
+            )
         config = self._engine.model_config
         self.version = 0
         self.context_length = int(config.max_model_len)
@@ -183,7 +187,8 @@ class VLLMEngine(Engine):
     def close(self) -> None:
         """Drop every request and free the model."""
         self.abort()
-        self._engine.engine_core.shutdown()
+        with self._world.ending():
+            self._engine.engine_core.shutdown()
 
     def _wake(self, part: str) -> None:
         """Undo `sleep` for a part of the memory; without effect if it is awake."""

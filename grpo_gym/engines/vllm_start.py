@@ -50,7 +50,7 @@ def start(
     max_lanes: int,
     arguments: Mapping[str, Any],
 ) -> "LLMEngine":
-    """Start vLLM's engine in this process, without worker processes, on the GPU or the CPU.
+    """Start vLLM's engine in this process, without worker processes, on torch's current GPU or the CPU.
 
     Args:
         model: folder or Hugging Face id.
@@ -107,6 +107,8 @@ def start(
         }
         try:
             config = EngineArgs(**settings).create_engine_config()
+            if not current_platform.is_cpu():  # vLLM takes the first device, whatever torch's is
+                config.device_config.device = torch.device("cuda", torch.cuda.current_device())
             return LLMEngine(
                 config, Executor.get_class(config), log_stats=False, multiprocess_mode=False
             )

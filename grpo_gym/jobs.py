@@ -1,7 +1,6 @@
 """Training, as a config says, on all processes that a launcher has started."""
 
 import copy
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ from rich.console import Console
 from grpo_gym.adapting import adapt, trains_adapter
 from grpo_gym.agent import Agent
 from grpo_gym.config import TaskOptions, TrainConfig, parse_arguments
-from grpo_gym.engines.base import Engine, Sharing
+from grpo_gym.engines.base import Engine
 from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
@@ -55,9 +54,8 @@ def run_training(
             ranks.agree(fingerprint(policy.model), "the model")
         sampled = _sampled_policy(policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
-        engine = _training_engine(config, sampled, ranks)
-        del sampled  # unless the engine samples with it, nothing needs it any more
-        with closing_engine(engine, config.engine_timeout_s):
+        with _training_engine(config, sampled, ranks) as engine:
+            del sampled  # unless the engine samples with it, nothing needs it any more
             engine.version = learner.version
             progress = Progress(console if ranks.index == 0 else None, config.steps)
             trainer = ranks.alike(
@@ -99,12 +97,17 @@ def _sampled_policy(policy: Policy, ranks: Ranks) -> Policy:
     return replace(policy, model=model.to(ranks.accelerator.device))
 
 
-def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Engine:
-    """An engine of each rank's own; or one server for all, whose weights the first one loads."""
-    sharing = Sharing(ranks.first(lambda: uuid.uuid4().hex), leads=ranks.index == 0)
-    return ranks.alike(
-        lambda: make_engine(config, policy, config.max_lanes, config.precision, sharing)
-    )
+@contextmanager
+def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Iterator[Engine]:
+    """An engine of each rank's own; or one server for all, into which the first loads weights."""
+    sharing = ranks.sharing()
+    with ExitStack() as opened:
+
+        def make() -> Engine:
+            engine = make_engine(config, policy, config.max_lanes, config.precision, sharing)
+            return opened.enter_context(closing_engine(engine, config.engine_timeout_s))
+
+        yield ranks.alike(make)
 
 
 def _support_warning(config: TrainConfig) -> str | None:

@@ -6,6 +6,7 @@ next one, so that none waits for one that has left.
 
 import atexit
 import hashlib
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -15,7 +16,7 @@ from typing import Any, Self, TypeVar
 from grpo_gym.collector import Collection, Collector
 from grpo_gym.config import TrainConfig
 from grpo_gym.curriculum import TaskSpec
-from grpo_gym.engines.base import Engine, EngineFailure
+from grpo_gym.engines.base import Engine, EngineFailure, Sharing
 from grpo_gym.engines.watchdog import Watchdog
 from grpo_gym.errors import UsageError
 from grpo_gym.launch import launched
@@ -148,6 +149,10 @@ class Ranks:
             if other != marks[0]:
                 self._agreed = True
                 raise UsageError(f"{what} of process {rank} differs from that of process 0")
+
+    def sharing(self) -> Sharing:
+        """How this rank's client of a server goes with those of the other ranks."""
+        return Sharing(self.first(lambda: uuid.uuid4().hex), leads=self.index == 0)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of `items`; the parts of all ranks in their order are the whole."""

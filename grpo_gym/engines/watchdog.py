@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from grpo_gym.engines.base import EngineFailure, EngineStopped, Speaker
 from grpo_gym.errors import UsageError
+
+AnyEngine = TypeVar("AnyEngine", bound=Speaker[Any, Any])
 
 
 class Watchdog:
@@ -95,11 +97,11 @@ class Watchdog:
 
 
 @contextmanager
-def closing_engine(engine: Speaker[Any, Any], limit_s: float) -> Iterator[None]:
+def closing_engine(engine: AnyEngine, limit_s: float) -> Iterator[AnyEngine]:
     """Close the engine in the end; what went wrong before is told, not what goes wrong in consequence."""
     dog = Watchdog(limit_s)
     try:
-        yield
+        yield engine
     except BaseException:
         with suppress(EngineFailure, UsageError), dog.watch():
             engine.close()

@@ -3,6 +3,7 @@
 python -m tests.rank_cases FILE     # as one rank of several: saves what it found
 """
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -226,6 +227,8 @@ def broken(accelerator: Accelerator) -> str:
 
 
 if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # each case ends with a collection, which would look through all that was imported
     this = accelerator_of(sys.argv[2])
     known, found = cases(), {}
     if sys.argv[2].startswith("zero"):

@@ -20,6 +20,7 @@ from grpo_gym.monitor import Monitor, read_metrics
 from grpo_gym.runs import Run
 from tests.commands import start
 from tests.letters import Letters
+from tests.once import made_once
 
 OPTIONS: dict[str, Any] = {
     "model": "tiny",
@@ -220,11 +221,13 @@ RESUME = ["train", "--run-dir", "run", "--resume"]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of WORDS."""
-    folder = tmp_path_factory.mktemp("finished")
-    process = start(*WORDS, cwd=folder)
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, err) == (0, ""), out
-    return folder / "run"
+
+    def make(folder: Path) -> None:
+        process = start(*WORDS, cwd=folder)
+        out, err = process.communicate(timeout=100)
+        assert (process.returncode, err) == (0, ""), out
+
+    return made_once(tmp_path_factory, "interrupts", make) / "run"
 
 
 def wait_for(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from accelerate import Accelerator
 from grpo_gym.objectives import aggregations
 from grpo_gym.objectives.stages import Aggregation
 from tests.launching import finish, launch
+from tests.once import made_once
 from tests.rank_cases import AGGREGATIONS, broken, cases, play
 
 # Two ranks play every case; three, and those that share out the weights, the ones that could differ most.
@@ -35,16 +37,21 @@ NAMES = {
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, int], dict[str, Any]]:
     """(number of ranks, kind, rank) to what it found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    found = {}
-    for (count, kind), names in NAMES.items():
-        file = str(folder / f"{count}-{kind}")
-        words = ["-m", "tests.rank_cases", file, kind, json.dumps(names)]
-        ends = finish(launch(count, *words, cwd=folder), timeout_s=400)
-        assert [end[0] for end in ends] == ["0"] * count, ends
-        for rank in range(count):
-            found[count, kind, rank] = torch.load(f"{file}-{rank}.pt", weights_only=True)
-    return found
+
+    def make(folder: Path) -> None:
+        for (count, kind), names in NAMES.items():
+            words = [str(folder / f"{count}-{kind}"), kind, json.dumps(names)]
+            ends = finish(
+                launch(count, "-m", "tests.rank_cases", *words, cwd=folder), timeout_s=400
+            )
+            assert [end[0] for end in ends] == ["0"] * count, ends
+
+    folder = made_once(tmp_path_factory, "learner-ranks", make)
+    return {
+        (count, kind, rank): torch.load(folder / f"{count}-{kind}-{rank}.pt", weights_only=True)
+        for count, kind in NAMES
+        for rank in range(count)
+    }
 
 
 @cache

@@ -1,7 +1,6 @@
 """vLLM's own server as an endpoint: text, tools in text and native ones, against engine hf."""
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,11 @@ import pytest
 
 import grpo_gym
 from grpo_gym import UsageError
+from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.evaluation import Evaluation
+from grpo_gym.policy import load_policy
 from tests.commands import run
-from tests.test_engine_vllm_server_real import KEY, server
+from tests.vllm_serving import KEY, Server
 
 pytestmark = [
     pytest.mark.vllm,
@@ -20,14 +21,16 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 
-TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser=hermes", "--served-model-name=tiny")
 
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One server for all, as it takes half a minute to start."""
-    with server(tmp_path_factory.mktemp("server"), *TOOLS) as (url, _):
-        yield f"{url}/v1"
+@pytest.fixture
+def api(vllm_server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address for text; whatever other tests have loaded, the weights are those of the model."""
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    model = load_policy("tiny").model
+    engine = VLLMServerEngine(vllm_server.url, model.config)
+    engine.load(model.state_dict(), 0)
+    engine.close()
+    return f"{vllm_server.url}/v1"
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +44,7 @@ def evaluate(env: str, engine: str, *arguments: str, **options: Any) -> Evaluati
         model="tiny",
         engine=engine,
         engine_arg=arguments,
-        n=8,
-        k=(1, 8),
-        tasks=24,
-        max_tokens=48,
-        **options,
+        **{"n": 8, "k": (1, 8), "tasks": 24, "max_tokens": 48, **options},
     )
 
 
@@ -66,7 +65,7 @@ def test_it_does_as_well_as_in_the_process(api: str, env: str, argument: str) ->
 
 
 def test_the_same_seed_samples_the_same(api: str) -> None:
-    first, again, other = (evaluate("Arithmetic", api, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (evaluate("Arithmetic", api, seed=seed, tasks=8) for seed in (1, 1, 2))
     assert first.successes == again.successes
     assert first.successes != other.successes
 
@@ -106,5 +105,5 @@ def test_a_wrong_key_is_refused(
 
 def test_a_conversation_is_played_to_its_end(api: str, tmp_path: Path) -> None:
     """Turns that grow until the context is full end as truncated, and nothing is lost."""
-    result = evaluate("GuessNumber", api, "tools=text", rollouts=str(tmp_path / "r.jsonl"))
+    result = evaluate("GuessNumber", api, "tools=text", rollouts=str(tmp_path / "r.jsonl"), tasks=3)
     assert (result.failures, result.stopped) == (0, None)

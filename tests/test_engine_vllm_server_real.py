@@ -3,15 +3,10 @@
 import copy
 import importlib.util
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +29,8 @@ from grpo_gym.policy import Policy, load_policy
 from grpo_gym.sync import SyncError, verify_sync
 from grpo_gym.types import Completion
 from tests.sampled import sampled
+from tests.vllm_serving import KEY, Server, running
 
-KEY = "sk-not-to-be-seen"
 PROMPTS = [[1, 2, 3]] * 3 + [[5, 6, 7, 8, 9, 10, 11, 12]] * 2 + [[9]]
 # Longer than two blocks of the cache.
 LONG = np.random.default_rng(0).integers(3, 380, 70).tolist()
@@ -48,69 +43,9 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def server(folder: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """The address of a server that `grpo-gym serve` has started, and its process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    weights = folder / "weights"
-    weights.mkdir()
-    log = folder / "log"
-    words = ["-m", "grpo_gym.cli", "serve", "tiny", f"--port={port}", *options]
-    environment = os.environ | {"VLLM_API_KEY": KEY, "GRPO_GYM_WEIGHTS_DIR": str(weights)}
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            stdout=out,
-            stderr=out,
-            env=environment,
-            start_new_session=True,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + 600
-        while not healthy(url):
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < until, log.read_text()[-3000:]
-            time.sleep(0.5)
-        yield url, process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    assert KEY not in log.read_text()
-
-
-def healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def running(url: str) -> int:
-    """How many requests the server is at."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-    return int(sum(float(line.split()[-1]) for line in lines if line.startswith(names)))
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any]]:
-    """One server for all, as it takes half a minute to start."""
-    with server(tmp_path_factory.mktemp("server")) as started:
-        yield started
-
-
 @pytest.fixture
-def url(served: tuple[str, Any]) -> str:
-    return served[0]
+def url(vllm_server: Server) -> str:
+    return vllm_server.url
 
 
 @pytest.fixture
@@ -387,11 +322,10 @@ def test_learning(url: str, key: None, tmp_path: Path) -> None:
     assert last > first + 0.3, (first, last)
 
 
-def test_a_server_that_is_killed_stops_the_run(served: tuple[str, Any], tmp_path: Path) -> None:
-    """With its reason, and the last whole step saved. The last test, as nothing can follow it."""
-    url, process = served
+def test_a_server_that_is_killed_stops_the_run(vllm_server: Server, tmp_path: Path) -> None:
+    """With its reason, and the last whole step saved. The last test: another would start a server."""
     run = tmp_path / "run"
-    words = f"train --steps 1000 --save-every 0 --max-tokens 24 --engine {url} --run-dir {run}"
+    words = f"train --steps 1000 --save-every 0 --max-tokens 24 --engine {vllm_server.url} --run-dir {run}"
     training = subprocess.Popen(
         [sys.executable, "-m", "grpo_gym.cli", *words.split()],
         stdout=subprocess.DEVNULL,
@@ -401,8 +335,7 @@ def test_a_server_that_is_killed_stops_the_run(served: tuple[str, Any], tmp_path
     )
     metrics = run / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and len(read_metrics(metrics)) >= 2)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    vllm_server.kill()
     _, err = training.communicate(timeout=120)
     (line,) = err.splitlines()
     assert training.returncode == 1

@@ -13,7 +13,11 @@ _ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # the endpoints that pause it and call our extension
     "VLLM_NO_USAGE_STATS": "1",
 }
-_CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+_CPU_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the one worker shares its scheduler's process
+}
 
 
 def serve_command(model: str, options: Sequence[str], *, gpu: bool) -> list[str]:

@@ -16,7 +16,7 @@ from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
 from grpo_gym.learner.sharding import is_sharding
-from grpo_gym.lora import fingerprint, has_adapter, merge
+from grpo_gym.lora import fingerprint
 from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
@@ -48,25 +48,25 @@ def run_training(
     options = _optimiser_options(config)
     agent = ranks.alike(lambda: _agent(config, rule))
     make_env = env or env_maker(config)
-    with _shared_run(config, ranks) as folder:
+    with _shared_run(config, ranks) as folder, ExitStack() as opened:
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
         if ranks.count > 1:
             ranks.agree(fingerprint(policy.model), "the model")
         sampled = _sampled_policy(policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
-        with _training_engine(config, sampled, ranks) as engine:
-            del sampled  # unless the engine samples with it, nothing needs it any more
-            engine.version = learner.version
-            progress = Progress(console if ranks.index == 0 else None, config.steps)
-            trainer = ranks.alike(
-                lambda: Trainer(config, folder, make_env, policy, learner, engine, progress, ranks)
-            )
-            if config.resume:
-                trainer.resume()
-            ranks.first(lambda: save_config(config, agent, folder))
-            progress.warn(_support_warning(config))
-            progress.warn(_head_warning(config))
-            return trainer.run()
+        engine = _training_engine(config, sampled, ranks, opened)
+        del sampled  # of a copy there remains what the engine samples with
+        engine.version = learner.version
+        progress = Progress(console if ranks.index == 0 else None, config.steps)
+        trainer = ranks.alike(
+            lambda: Trainer(config, folder, make_env, policy, learner, engine, progress, ranks)
+        )
+        if config.resume:
+            trainer.resume()
+        ranks.first(lambda: save_config(config, agent, folder))
+        progress.warn(_support_warning(config))
+        progress.warn(_head_warning(config))
+        return trainer.run()
 
 
 @contextmanager
@@ -85,29 +85,23 @@ def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Po
 
 
 def _sampled_policy(policy: Policy, ranks: Ranks) -> Policy:
-    """The policy that the engine samples from; where its weights are to be sharded, a copy that is not.
-
-    The copy has the adapter in its weights, which come from the learner anew after each update.
-    """
+    """The policy that the engine samples from; where its weights are to be sharded, a copy that is not."""
     if ranks.accelerator is None or not is_sharding(ranks.accelerator):
         return policy
-    model = copy.deepcopy(policy.model)
-    if has_adapter(model):
-        merge(model)
-    return replace(policy, model=model.to(ranks.accelerator.device))
+    return replace(policy, model=copy.deepcopy(policy.model).to(ranks.accelerator.device))
 
 
-@contextmanager
-def _training_engine(config: TrainConfig, policy: Policy, ranks: Ranks) -> Iterator[Engine]:
+def _training_engine(
+    config: TrainConfig, policy: Policy, ranks: Ranks, opened: ExitStack
+) -> Engine:
     """An engine of each rank's own; or one server for all, into which the first loads weights."""
     sharing = ranks.sharing()
-    with ExitStack() as opened:
 
-        def make() -> Engine:
-            engine = make_engine(config, policy, config.max_lanes, config.precision, sharing)
-            return opened.enter_context(closing_engine(engine, config.engine_timeout_s))
+    def make() -> Engine:
+        engine = make_engine(config, policy, config.max_lanes, config.precision, sharing)
+        return opened.enter_context(closing_engine(engine, config.engine_timeout_s))
 
-        yield ranks.alike(make)
+    return ranks.alike(make)
 
 
 def _support_warning(config: TrainConfig) -> str | None:

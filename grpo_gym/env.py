@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
 from grpo_gym.spaces import Messages, Text, is_message
-from grpo_gym.tasks import Task, TaskSource
+from grpo_gym.tasks import Task, TaskSource, check_source
 from grpo_gym.types import Message, Observation
 
 
@@ -70,11 +70,7 @@ class TextEnv(gymnasium.Env[Observation, str], ABC):
     ) -> None:
         self.observation_space = Messages()
         self.action_space = Text()
-        self.tasks = self.default_tasks() if tasks is None else tasks
-        if not all(hasattr(self.tasks, name) for name in ("task_ids", "draw", "get")):
-            raise UsageError(
-                f"tasks is where tasks come from, such as ListTasks([...]), not {self.tasks!r:.100}"
-            )
+        self.tasks = check_source(self.default_tasks() if tasks is None else tasks)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f'render_mode is "ansi" or None, not {render_mode!r}')
         self.tasks.task_ids(split)  # raises on an unknown split

@@ -21,7 +21,7 @@ from grpo_gym.objectives.penalties import KL
 from grpo_gym.policy import TINY, Policy, load_policy
 from grpo_gym.progress import Progress
 from grpo_gym.ranks import Ranks
-from grpo_gym.registry import make_agent
+from grpo_gym.registry import make_agent, tried
 from grpo_gym.runs import Run, open_run, save_config
 from grpo_gym.sampler import MakeEnv, env_maker, make_engine
 from grpo_gym.trainer import Trainer
@@ -77,7 +77,8 @@ def _shared_run(config: TrainConfig, ranks: Ranks) -> Iterator[Path]:
 
 
 def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Policy:
-    make_env().close()
+    with tried(make_env, config.env):
+        pass
     policy = _policy(config)
     if trains_adapter(config):
         adapt(config, policy, folder)

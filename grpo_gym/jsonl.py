@@ -49,6 +49,8 @@ def _text(path: str | Path) -> str:
         raise UsageError(f"{path}: there is no such file") from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{str(path)!r} cannot be the name of a file") from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UsageError(f"{path}:{line}: not UTF-8 text") from error
@@ -58,7 +60,7 @@ def stamp(path: str | Path) -> tuple[int, int] | None:
     """When a file was changed, and its size: a key to cache its reading by; None if missing."""
     try:
         stat = Path(path).stat()
-    except OSError:
+    except (OSError, ValueError):  # or a name that no file can have
         return None
     return stat.st_mtime_ns, stat.st_size
 

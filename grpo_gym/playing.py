@@ -21,6 +21,7 @@ from grpo_gym.lora import fingerprint
 from grpo_gym.monitor import write_atomically, write_rollouts
 from grpo_gym.progress import Progress
 from grpo_gym.ranks import RankCollector, Ranks
+from grpo_gym.registry import tried
 from grpo_gym.sampler import MakeEnv, env_maker, make_collector
 
 # Tasks of an endless environment that are played when no number is given.
@@ -108,11 +109,8 @@ def _digest(tasks: Sequence[TaskSpec]) -> str:
 
 
 def _evaluation_stream(config: EvalConfig | RolloutConfig, make_env: MakeEnv) -> TaskStream:
-    env = make_env()
-    try:
+    with tried(make_env, config.env) as env:
         return TaskStream.evaluation(env, config.seed, config.split)
-    finally:
-        env.close()
 
 
 def _check_writable(*paths: str | None) -> None:

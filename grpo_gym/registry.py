@@ -4,17 +4,17 @@ import difflib
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
-from pathlib import Path
-from types import ModuleType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from grpo_gym.errors import UsageError
+from grpo_gym.arguments import check_arguments
+from grpo_gym.errors import UsageError, in_a_line
 from grpo_gym.plugins import plugins
 
 if TYPE_CHECKING:
@@ -140,9 +140,38 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         module_name, _, attribute = entry_point.partition(":")
         entry_point = _attribute(_import(module_name, id), attribute, id)
     assert entry_point is not None
-    _check_arguments(id, entry_point, kwargs, extra=inspect.signature(gymnasium.make).parameters)
+    check_arguments(id, entry_point, kwargs, extra=inspect.signature(gymnasium.make).parameters)
     env: gymnasium.Env[Any, Any] = _call(id, partial(gymnasium.make, spec), kwargs)
     return env
+
+
+@contextmanager
+def tried(
+    make: Callable[[], gymnasium.Env[Any, Any]], name: str
+) -> Iterator[gymnasium.Env[Any, Any]]:
+    """An environment that is built to see that it can be, and to look at; closed afterwards.
+
+    Raises:
+        UsageError: It cannot be built or closed; with what its code raised, and where.
+    """
+    with _told(f"environment {name!r} cannot be made"):
+        env = make()
+    try:
+        yield env
+    finally:
+        with _told(f"environment {name!r} cannot be closed"):
+            env.close()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Whatever somebody's code raises within, SystemExit too, is told in a line."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{what}: {in_a_line(error)}") from error
 
 
 def agents() -> dict[str, Callable[..., "Agent"]]:
@@ -165,7 +194,7 @@ def make_agent(name: str, **kwargs: Any) -> "Agent":
     known = agents()
     if name not in known:
         raise UsageError(f"no agent {name!r}{_nearest(name, known)}")
-    _check_arguments(f"agent {name}", known[name], kwargs)
+    check_arguments(f"agent {name}", known[name], kwargs)
     return known[name](**kwargs)
 
 
@@ -176,9 +205,11 @@ def _load_environments() -> None:
 def _import(module_name: str, id: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
-    except Exception as error:  # whatever goes wrong while somebody's module is imported
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"environment {id!r}: cannot import {module_name!r}: {reason}") from error
+    # Whatever goes wrong while somebody's module is imported; a script may even end itself.
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"environment {id!r}: cannot import {module_name!r}: {in_a_line(error)}"
+        ) from error
 
 
 def _attribute(module: ModuleType, name: str, id: str) -> Callable[..., Any]:
@@ -194,7 +225,7 @@ def _attribute(module: ModuleType, name: str, id: str) -> Callable[..., Any]:
 
 
 def _build(id: str, make: Callable[..., Any], kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    _check_arguments(id, make, kwargs)
+    check_arguments(id, make, kwargs)
     env = _call(id, make, kwargs)
     if not isinstance(env, gymnasium.Env):
         raise UsageError(f"{id!r} is a {type(env).__name__}, not a gymnasium.Env")
@@ -206,67 +237,6 @@ def _call(id: str, make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
         return make(**kwargs)
     except TypeError as error:  # an argument that is missing or of the wrong type
         raise UsageError(f"environment {id!r} cannot be made: {error}") from error
-
-
-def _check_arguments(
-    what: str, function: Callable[..., Any], kwargs: dict[str, Any], extra: Iterable[str] = ()
-) -> None:
-    accepted = _accepted(function)
-    if accepted is None:
-        return
-    unknown = sorted(set(kwargs) - {*accepted, *extra})
-    if unknown:
-        takes = ", ".join(accepted) or "none"
-        raise UsageError(f"{what} has no argument {', '.join(unknown)}; it takes {takes}")
-    for name in kwargs.keys() & accepted.keys():
-        _check_kind(f"{what}: {name}", accepted[name], kwargs[name])
-
-
-def _accepted(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The arguments that a function or class takes; None when it takes any.
-
-    A constructor that hands its `**kwargs` on takes what the next constructor takes.
-    """
-    chain: list[Callable[..., Any]] = [function]
-    if isinstance(function, type):
-        chain = [vars(cls)["__init__"] for cls in function.__mro__ if "__init__" in vars(cls)]
-    found: dict[str, inspect.Parameter] = {}
-    for link in chain:
-        parameters = inspect.signature(link).parameters
-        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in parameters.items():
-            if parameter.kind in by_name and name != "self":
-                found.setdefault(name, parameter)
-        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-            return found
-    return None
-
-
-_KINDS: Mapping[Any, tuple[type, str]] = {
-    str: (str, "text"),
-    Path: (str | Path, "a path"),  # type: ignore[dict-item]
-    bool: (bool, "true or false"),
-    int: (Integral, "a whole number"),
-    float: (Real, "a number"),
-    NoneType: (NoneType, "none"),
-}
-
-
-def _check_kind(what: str, parameter: inspect.Parameter, value: object) -> None:
-    """Raise `UsageError` if a plain annotation, as `int | None`, says that this is no such value."""
-    annotation = parameter.annotation
-    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-    plain = all(kind in _KINDS for kind in kinds)
-    if not plain or (value is None and parameter.default is None):
-        return
-    if isinstance(value, bool):  # which is an int to Python
-        right = bool in kinds
-    else:
-        right = any(isinstance(value, _KINDS[kind][0]) for kind in kinds)
-    if not right:
-        raise UsageError(
-            f"{what} must be {' or '.join(_KINDS[kind][1] for kind in kinds)}, not {value!r:.100}"
-        )
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -48,6 +48,15 @@ class TaskSource(Protocol):
         ...
 
 
+def check_source(tasks: TaskSource) -> TaskSource:
+    """The tasks themselves; raises `UsageError` unless tasks can be had from them."""
+    if not all(hasattr(tasks, name) for name in ("task_ids", "draw", "get")):
+        raise UsageError(
+            f"tasks is where tasks come from, such as ListTasks([...]), not {tasks!r:.100}"
+        )
+    return tasks
+
+
 Problem = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
 """What a generator of tasks returns: prompt, answer, and metadata if there is any."""
 
@@ -65,10 +74,19 @@ class ProceduralTasks:
     Attributes:
         make: builds a problem from a generator, and from nothing else.
         splits: names of the splits.
+
+    Raises:
+        UsageError: `make` is no function, or later, it returns no problem.
     """
 
     make: Callable[[np.random.Generator], Problem]
     splits: tuple[str, ...] = ("train", "test")
+
+    def __post_init__(self) -> None:
+        if not callable(self.make):
+            raise UsageError(
+                f"ProceduralTasks wants a function of a generator, not {self.make!r:.100}"
+            )
 
     def task_ids(self, split: str) -> None:
         """None: there is no end of them."""
@@ -91,8 +109,15 @@ class ProceduralTasks:
 
     def _task(self, split: str, seed: int) -> Task:
         key = np.array((self._stream(split), seed), dtype=np.uint32)  # a tuple takes longer
-        prompt, answer, *rest = self.make(np.random.default_rng(key))
-        return Task(f"{split}-{seed}", prompt, answer, split, *rest)
+        problem = self.make(np.random.default_rng(key))
+        try:
+            prompt, answer, *rest = problem
+            return Task(f"{split}-{seed}", prompt, answer, split, *rest)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                "a generator of tasks returns a prompt, an answer and perhaps metadata, not "
+                f"{problem!r:.100}"
+            ) from error
 
     def _stream(self, split: str) -> int:
         if split not in self.splits:
@@ -104,12 +129,15 @@ class ListTasks:
     """A fixed list of tasks, drawn uniformly.
 
     Raises:
-        UsageError: The list is empty, or two tasks have the same id.
+        UsageError: The list is empty, holds what is no `Task`, or two tasks have the same id.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         if not tasks:
             raise UsageError("the list of tasks is empty")
+        for task in tasks:
+            if not isinstance(task, Task):
+                raise UsageError(f"ListTasks wants a list of Task, not {task!r:.100} in it")
         self._by_id = {task.task_id: task for task in tasks}
         if len(self._by_id) < len(tasks):
             ids = [task.task_id for task in tasks]

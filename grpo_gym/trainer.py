@@ -22,6 +22,7 @@ from grpo_gym.monitor import Monitor, rollout_metrics
 from grpo_gym.policy import Policy
 from grpo_gym.progress import Progress
 from grpo_gym.ranks import RankCollector, Ranks, RankSync, mark
+from grpo_gym.registry import tried
 from grpo_gym.runs import Run, evaluation_path, save_evaluation, saved_evaluations
 from grpo_gym.session import EnvironmentFailure
 from grpo_gym.types import Batch, Group
@@ -75,12 +76,11 @@ class Trainer:
         self._row: tuple[dict[str, float], list[Group]] | None = None  # of this step, to be written
         self._progress = progress
         self._interrupts = Interrupts()
-        env = make_env()
-        self.stream = TaskStream.of(env, config.seed, config.split)
         seed = _EVAL_STREAM + config.seed
-        self._eval_stream = TaskStream.evaluation(env, seed, config.eval_split)
+        with tried(make_env, config.env) as env:
+            self.stream = TaskStream.of(env, config.seed, config.split)
+            self._eval_stream = TaskStream.evaluation(env, seed, config.eval_split)
         self._position = self.stream.position  # after the last whole step
-        env.close()
         self.collector = self._collector(make_env, config.group_size)
         self._evaluator = self._collector(make_env, config.eval_n)
         self._sync = RankSync(ranks, engine, learner, config)

@@ -4,17 +4,15 @@ import copy
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium
 
 from grpo_gym.answers import Answer, BadAnswer, Start, read_reset, read_step
-from grpo_gym.errors import UsageError
+from grpo_gym.errors import UsageError, in_a_line
 
 Env = gymnasium.Env[Any, Any]
 Result = TypeVar("Result")
@@ -82,13 +80,6 @@ class EnvWorker:
             future.set_exception(error)
         # An environment is somebody's code: whatever it raises, SystemExit too, is its answer.
         except BaseException as error:
-            future.set_exception(BadAnswer(f"{call} raised {_line(error)}"))
+            future.set_exception(BadAnswer(f"{call} raised {in_a_line(error)}"))
         else:
             future.set_result(result)
-
-
-def _line(error: BaseException) -> str:
-    """An exception as a line that says where; one whose own `__str__` fails does no harm here."""
-    text = " ".join("".join(traceback.format_exception_only(error)).split())[:300]
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text

@@ -35,6 +35,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("the only copy\n")
     (tmp_path / "broken_env.py").write_text("raise RuntimeError('broken\\nmodule')\n")
+    (tmp_path / "exit_env.py").write_text("raise SystemExit\n")
+    (tmp_path / "faulty_env.py").write_text("class Env:\n    def __init__(self):\n        1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -87,6 +89,14 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
     "module that breaks": (
         {"env": "broken_env:Env"},
         "cannot import 'broken_env': RuntimeError: broken module",
+    ),
+    "module that ends the process": (
+        {"env": "exit_env:Env"},
+        "cannot import 'exit_env': SystemExit",
+    ),
+    "environment that cannot be built": (
+        {"env": "faulty_env:Env"},
+        "'faulty_env:Env' cannot be made: ZeroDivisionError: division by zero (faulty_env.py:3)",
     ),
     "module without the class": ({"env": "json:Env"}, "json has no class Env"),
     "class that is no environment": ({"env": "json:JSONDecoder"}, "is a JSONDecoder, not a gymn"),
@@ -291,6 +301,10 @@ def test_an_environment_that_reports_no_success_cannot_be_evaluated(
         (["agents", "diff", "grpo", "dapoo"], "no agent 'dapoo'; nearest: dapo"),
         (["check"], "Missing"),
         (["check", "grpo_gym/Kopy-v0"], "nearest: grpo_gym/Copy-v0"),
+        (
+            ["check", "faulty_env:Env"],
+            "cannot be made: ZeroDivisionError: division by zero (faulty",
+        ),
         (["check", "grpo_gym/Copy-v0", "--tasks", "0"], "tasks is 0, but must be at least 1"),
         (["tiny"], "say where to write the model: --out DIR"),
         (["tiny", "--out", "full"], "full exists and is not empty"),

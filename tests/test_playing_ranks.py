@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import grpo_gym
-from grpo_gym import ListTasks, Task, UsageError
+from grpo_gym import ListTasks, ProceduralTasks, Task, UsageError
 from grpo_gym.config import RolloutConfig
 from grpo_gym.launch import is_first, launched
 from grpo_gym.playing import run_rollouts
@@ -67,13 +67,19 @@ class OneLacksData(Letters):
         super().__init__()
 
 
-class OneIsFaulty(Letters):
-    """An environment that cannot be built on one machine, for a reason that nobody foresaw."""
+class FaultyTasks(ProceduralTasks):
+    """Tasks that cannot be listed on one machine."""
 
-    def __init__(self) -> None:
-        if not is_first():
+    def task_ids(self, split: str) -> None:
+        if split == "test" and not is_first():
             raise ValueError("a fault")
-        super().__init__()
+
+
+class OneIsFaulty(Letters):
+    """An environment that fails on one machine, for a reason that nobody foresaw."""
+
+    def default_tasks(self) -> ProceduralTasks:
+        return FaultyTasks(lambda rng: ("Say it.", "e"))
 
 
 class OneHasLess(Letters):

@@ -74,14 +74,26 @@ def test_an_unknown_argument_is_told_with_the_known_ones(id: str) -> None:
 @pytest.mark.parametrize(
     ("id", "kwargs", "message"),
     [
-        ("grpo_gym/GSM8K-v0", {"path": 5}, "GSM8K-v0: path must be text or a path or none, not 5"),
+        ("grpo_gym/GSM8K-v0", {"path": 5}, "GSM8K-v0: path must be a path or none, not 5"),
         ("grpo_gym/Arithmetic-v0", {"level": "1"}, "level must be a whole number, not '1'"),
         ("grpo_gym/Arithmetic-v0", {"level": True}, "level must be a whole number, not True"),
         ("grpo_gym/Arithmetic-v0", {"system_prompt": 3}, "system_prompt must be text or none"),
         ("grpo_gym/Calculator-v0", {"call_seconds": "x"}, "call_seconds must be a number or none"),
         ("grpo_gym/Search-v0", {"hops": 2.0}, "hops must be a whole number"),
-        ("grpo_gym/Copy-v0", {"words": 5}, "cannot be made"),
-        ("grpo_gym.testing.copy:CopyEnv", {"words": 5}, "cannot be made"),
+        ("grpo_gym/GSM8K-v0", {"path": "a\0b"}, "path must be a path or none"),
+        ("grpo_gym/GSM8K-v0", {"path": "\ud800"}, "cannot be the name of a file"),
+        ("grpo_gym/Copy-v0", {"words": 5}, "words must be a list of text, not 5"),
+        ("grpo_gym/Copy-v0", {"words": "red"}, "words must be a list of text, not 'red'"),
+        ("grpo_gym.testing.copy:CopyEnv", {"words": [5]}, r"words must be a list of text, not \[5"),
+        ("grpo_gym/Calculator-v0", {"tools": 5}, "tools must be a list, not 5"),
+        (
+            "grpo_gym/Calculator-v0",
+            {"tools": ["add"]},
+            r"tools is a list of functions marked @tool",
+        ),
+        ("grpo_gym/GymToText-v0", {"describe": "x"}, "describe must be a function or none"),
+        ("grpo_gym/GymToText-v0", {"env_kwargs": 3}, "env_kwargs must be a table or none"),
+        ("builtins:dict", {"tools": 5}, "is a dict, not a gymnasium.Env"),
         ("grpo_gym/Copy-v0", {"max_turns": "3"}, "max_turns must be a whole number"),
         ("grpo_gym/Calculator-v0", {"max_calls": 0}, "max_calls must be a whole number"),
     ],
@@ -213,3 +225,32 @@ def test_a_hyper_parameter_of_the_wrong_type_is_told() -> None:
     with pytest.raises(UsageError, match=r"agent dapo: clip_low must be a number, not '0.2'"):
         registry.make_agent("dapo", clip_low="0.2")
     assert registry.make_agent("dapo", clip_low=0) == registry.make_agent("dapo", clip_low=0.0)
+
+
+def test_what_an_environment_raises_is_told_in_a_line_with_its_place() -> None:
+    def raising(error: BaseException) -> Any:
+        def raise_it(*arguments: Any) -> Any:
+            raise error
+
+        return raise_it
+
+    def closing_badly() -> Any:
+        env = registry.make("grpo_gym/Copy-v0")
+        env.close = raising(OSError("in\nuse"))  # type: ignore[method-assign]
+        return env
+
+    for error in (KeyError("x"), SystemExit(0), MemoryError(), RecursionError("deep")):
+        with (
+            pytest.raises(
+                UsageError, match=r"'m:E' cannot be made: \w+.*\(test_registry.py:\d+\)$"
+            ),
+            registry.tried(raising(error), "m:E"),
+        ):
+            pass
+    with (
+        pytest.raises(UsageError, match="'m:E' cannot be closed: OSError: in use"),
+        registry.tried(closing_badly, "m:E"),
+    ):
+        pass
+    with pytest.raises(KeyboardInterrupt), registry.tried(raising(KeyboardInterrupt()), "m:E"):
+        pass

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,16 @@ def test_a_list_says_what_is_wrong() -> None:
         ListTasks([])
     with pytest.raises(UsageError, match="'a'"):
         ListTasks([Task("a", "1?", "1"), Task("a", "2?", "2")])
+    with pytest.raises(UsageError, match="wants a list of Task, not 1 in it"):
+        ListTasks([1])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("problem", [None, "?", ("?",), ("?", "!", {}, 4)])
+def test_a_generator_of_tasks_is_told_what_it_should_return(problem: Any) -> None:
+    with pytest.raises(UsageError, match="returns a prompt, an answer and perhaps metadata, not "):
+        ProceduralTasks(lambda rng: problem).get("train-1")
+    with pytest.raises(UsageError, match="wants a function"):
+        ProceduralTasks(problem)
     with pytest.raises(UsageError, match="no task 'z' among 3"):
         LIST.get("z")
     with pytest.raises(UsageError, match="train, test"):

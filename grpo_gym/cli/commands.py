@@ -91,13 +91,14 @@ def check(words: list[str], output: Output) -> int:
     from functools import partial
 
     from grpo_gym.policy import load_tokenizer
-    from grpo_gym.registry import make
+    from grpo_gym.registry import make, tried
     from grpo_gym.testing import check_environment, measure_environment
     from grpo_gym.wrappers import count_tokens
 
     arguments = parse_arguments(options.env_arg, f"argument of {options.env}")
     build, seeds = partial(make, options.env, **arguments), range(options.tasks)
-    build().close()
+    with tried(build, options.env):
+        pass
     count = None if options.model is None else partial(count_tokens, load_tokenizer(options.model))
     report = check_environment(build, seeds)
     output.say(str(report))

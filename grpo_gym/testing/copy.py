@@ -1,5 +1,6 @@
 """The smallest task worth learning: say the word that was asked for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class CopyEnv(TextEnv):
 
     max_turns = 1
 
-    def __init__(self, *, words: tuple[str, ...] = WORDS, **kwargs: Any) -> None:
+    def __init__(self, *, words: Sequence[str] = WORDS, **kwargs: Any) -> None:
         if not words:
             raise UsageError("words must not be empty")
         self.words = tuple(words)

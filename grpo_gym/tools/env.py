@@ -41,8 +41,8 @@ class ToolEnv(TextEnv):
         **kwargs: as in `TextEnv`.
 
     Raises:
-        UsageError: Two tools have the same name, or there is none; an unknown codec; a limit that
-            is not positive.
+        UsageError: There is no tool, something is none, or two have the same name; an unknown codec; a
+            limit that is not positive.
     """
 
     codec: Codec = HermesCodec()
@@ -67,7 +67,7 @@ class ToolEnv(TextEnv):
             raise UsageError(f"call_seconds must be positive, got {self.call_seconds!r}")
         self.max_calls = max_calls
         self.max_output = max_output
-        every = [*_own_tools(self), *tools]
+        every = [*_own_tools(self), *_listed(tools)]
         self.tools: dict[str, AnyTool] = {tool.name: tool for tool in every}
         if not every or len(self.tools) < len(every):
             names = ", ".join(tool.name for tool in every) or "none"
@@ -151,6 +151,14 @@ class ToolEnv(TextEnv):
 def _cut(text: str, limit: int) -> str:
     more = len(text) - limit
     return text if more <= 0 else f"{text[:limit]}... [{more} more characters]"
+
+
+def _listed(tools: Sequence[AnyTool]) -> Sequence[AnyTool]:
+    """The tools of `tools=`, which are to be a list."""
+    listed = isinstance(tools, Sequence) and all(hasattr(tool, "schema") for tool in tools)
+    if not listed:
+        raise UsageError(f"tools is a list of functions marked @tool, not {tools!r:.100}")
+    return tools
 
 
 def _own_tools(env: ToolEnv) -> list[Tool]:

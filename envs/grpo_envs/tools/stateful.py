@@ -11,7 +11,7 @@ from grpo_envs.tools.stateful_cases import CATEGORIES, Case, TruthCall, load_tas
 from grpo_gym.env import Reply
 from grpo_gym.errors import UsageError
 from grpo_gym.rewards import Score
-from grpo_gym.tasks import Task, TaskSource
+from grpo_gym.tasks import Task, TaskSource, check_source
 from grpo_gym.tools import Call, ToolEnv
 from grpo_gym.tools.function import AnyTool
 from grpo_gym.types import Observation
@@ -63,7 +63,7 @@ class StatefulToolsEnv(ToolEnv):
         if isinstance(categories, str):
             raise UsageError(f"categories is a list of names, got {categories!r}")
         self.categories = tuple(categories)
-        source = self.default_tasks() if tasks is None else tasks
+        source = check_source(self.default_tasks() if tasks is None else tasks)
         self._begin(_case(source.draw(np.random.default_rng(0), split)))
         tools = tuple(self._every_tool.values())
         super().__init__(tools=tools, tasks=source, split=split, max_calls=max_calls, **kwargs)

@@ -89,9 +89,56 @@ def test_retry_after_is_kept_to_within_reason(ask: Callable[..., Any]) -> None:
     error, asked = ask(Reply("no", 429, {"Retry-After": "3600"}), Reply("yes"))
     assert "asks to wait 3600 s" in str(error)
     assert len(asked) == 1
-    past = "Wed, 21 Oct 2015 07:28:00 GMT"
-    for value in (past, "soon", "-3", "²"):
-        assert ask(Reply("no", 429, {"Retry-After": value}), Reply("yes"))[0] == "yes"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Wed, 21 Oct 2015 07:28:00 GMT", f"Wed, 21 Oct {10**20} 07:28:00 GMT", "soon", "-3", "²", "0"],
+)
+def test_what_asks_for_no_pause_gets_the_usual_one(
+    ask: Callable[..., Any], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd of clients that is told to come back at once must not."""
+    monkeypatch.setattr(http, "_FIRST_WAIT_S", 0.4)
+    started = time.monotonic()
+    no = Reply("no", 429, {"Retry-After": value})
+    assert ask(no, no, Reply("yes"))[0] == "yes"
+    assert time.monotonic() - started > 0.6
+
+
+def test_a_key_goes_nowhere_else(ask: Callable[..., Any]) -> None:
+    with serving(lambda asked: Reply(asked.headers)) as other:
+        error, asked = ask(Reply(None, 308, {"Location": f"{other}/x"}))
+    assert f"sends on to {other}/x" in str(error)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTP_PROXY", "ftp://u:hidden-word@h:1"),
+        ("ALL_PROXY", "socks5://h:1"),
+        ("SSL_CERT_FILE", "/x"),
+    ],
+)
+def test_an_environment_that_no_request_can_be_sent_with(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    client = HttpClient("http://nowhere.invalid")
+    with pytest.raises(ServerError, match="proxy and the certificates") as refused:
+        client.request("GET", "/x")
+    assert "hidden-word" not in str(refused.value)
+    client.close()
+
+
+def test_a_proxy_is_none_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with serving(lambda asked: Reply("here")) as url:
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            client = HttpClient(url.replace("127.0.0.1", host))
+            assert client.request("GET", "/x") == "here"
+            client.close()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
 # Servers close idle connections, uvicorn after 5 s: one that is about to be closed is not used again.
 _IDLE_S = 2.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+_LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 
 _NOT_DONE = frozenset({429, 503})
 """Answers that say that nothing was done, so that any request may be sent again."""
@@ -143,13 +143,21 @@ class HttpClient:
 
         if self._client is None:
             headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._client = httpx2.AsyncClient(
-                headers={**headers, "Accept-Encoding": "identity"},
-                timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-                limits=httpx2.Limits(max_connections=self._concurrency, keepalive_expiry=_IDLE_S),
-                # A proxy for the world is none for this machine.
-                trust_env=self._host not in _LOCAL,
-            )
+            try:
+                self._client = httpx2.AsyncClient(
+                    headers={**headers, "Accept-Encoding": "identity"},
+                    timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+                    limits=httpx2.Limits(
+                        max_connections=self._concurrency, keepalive_expiry=_IDLE_S
+                    ),
+                    # A proxy for the world is none for this machine.
+                    trust_env=self._host not in _LOCAL,
+                )
+            except (ImportError, OSError, ValueError) as error:
+                raise ServerError(
+                    f"{self.url} cannot be asked with the proxy and the certificates that the environment "
+                    f"names, by variables such as HTTPS_PROXY or SSL_CERT_FILE: {self._clean(str(error))}"
+                ) from None
         return self._client
 
     async def _send(
@@ -200,6 +208,11 @@ class HttpClient:
                 raise ServerError(
                     f"{url} answers with something else than JSON: {start!r}"
                 ) from None
+        if response.has_redirect_location:  # elsewhere the key has no business
+            to = self._clean(response.headers["Location"])
+            raise ServerError(
+                f"{url} sends on to {to}: give that server's address", response.status_code
+            )
         raise _Failure(
             self._refusal(url, response.status_code, bytes(content)),
             response.status_code in _NOT_DONE,
@@ -220,19 +233,17 @@ class HttpClient:
         return self.hide(text)[:300]
 
     def _wait(self, failed: int, failure: "_Failure") -> float:
-        """Seconds until the next try: what the server asks for, or twice as long each time.
+        """Seconds until the next try: twice as long each time, or what the server asks for if that is longer.
 
         Raises:
             ServerError: The server asks for too long a time.
         """
         asked = seconds_to_wait(failure.retry_after)
-        if asked is None:
-            return float(_FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
         if asked > _LONGEST_WAIT_S:
             raise ServerError(
                 f"{failure.error}; it asks to wait {asked:.0f} s", failure.error.status
             )
-        return asked
+        return max(asked, _FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
 
 
 def _host(url: str) -> str:

@@ -62,17 +62,17 @@ def error_message(content: bytes) -> str:
     return found if isinstance(found, str) else json.dumps(found)
 
 
-def seconds_to_wait(retry_after: str | None) -> float | None:
-    """A Retry-After header, seconds or a date, as seconds; None where it is neither."""
+def seconds_to_wait(retry_after: str | None) -> float:
+    """A Retry-After header, seconds or a date, as seconds; 0 where it is neither."""
     if retry_after is None:
-        return None
+        return 0.0
     if retry_after.strip().isdecimal():
         return float(retry_after[:20])
     try:
         until = parsedate_to_datetime(retry_after)
         return max(0.0, (until - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
+    except (OverflowError, TypeError, ValueError):
+        return 0.0
 
 
 def _refuse(constant: str) -> None:

@@ -122,7 +122,7 @@ def test_rollout_shows_conversations(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_no_weights_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("grpo_gym.sampler.load_policy")
+    monkeypatch.delattr("grpo_gym.playing.load_policy")
     with endpoint(solve) as here:
         words = ["--episodes", "1", "--model", "m", "--env", ARITHMETIC]
         assert run("rollout", "--engine", here.url, *words) == 0

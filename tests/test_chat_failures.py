@@ -208,6 +208,10 @@ def test_a_stop_is_heard_after_the_answers_that_came_with_it() -> None:
         (said(7), "content is no text"),
         (said([{"type": "image"}]), "content is no text"),
         (said("x", finish="content_filter"), "content filter"),
+        (said("x", finish="error"), "ended the answer with the reason 'error'"),
+        (said("x", finish=["\x1b", KEY]), r"ended the answer with the reason "),
+        ({"error": {"message": f"no room\nfor {KEY}"}}, "answers with an error: no room for ***"),
+        ({**said("x"), "error": f"\x1b {KEY}"}, "answers with an error: "),
         (said("x", calls={"a": 1}), "tool_calls that are no list"),
         (said("x", calls=["a"]), "name no function"),
         (said("x", calls=[{"id": "a", "function": None}]), "name no function"),
@@ -216,13 +220,15 @@ def test_a_stop_is_heard_after_the_answers_that_came_with_it() -> None:
         (b'"' + b"x" * (17 * 2**20) + b'"', "more than 16777216 bytes"),
     ],
 )
-def test_nonsense_loses_the_rollout(body: Any, what: str) -> None:
+def test_nonsense_loses_the_rollout(body: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     nonsense = Reply(body) if isinstance(body, bytes) else body
     policy = after(3, Reply(nonsense) if isinstance(nonsense, list) else nonsense)
     collection = collect(policy, 4, concurrency=1, max_error_share=0.5)
     (lost,) = [g.rollouts[0].error for g in collection.groups if g.rollouts[0].error]
     assert what in lost
-    assert "\n" not in lost
+    assert lost.isprintable()
+    assert KEY not in lost
     assert collection.stopped is None
 
 
@@ -387,6 +393,14 @@ def test_the_key_is_in_no_error(
     assert {asked.headers["Authorization"] for asked in here.asked} == {f"Bearer {KEY}"}
 
 
+def test_the_key_is_in_no_list_of_models(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with endpoint(solve, models=(f"for-{KEY}",)) as here:
+        assert "the models for-***" in refused(capsys, "eval", "--engine", here.url)
+
+
 def test_without_a_key_the_variable_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with endpoint(lambda body: refusal(401, "who are you?")) as here:
         words = ["--engine", here.url, "--model", "m", "--env", ARITHMETIC]
@@ -416,6 +430,16 @@ def test_a_budget_holds_for_requests_in_flight_together() -> None:
         collector.collect(specs(50), 0)
     assert 76 * len(here.asked) <= 400
     assert len(here.asked) >= 4
+
+
+def test_a_budget_counts_the_tools_that_are_sent_along() -> None:
+    """The prompt has a few words, what the tool says of itself two thousand letters."""
+    schema = {"type": "function", "function": {"name": "f", "description": "word " * 400}}
+    make = lambda: Fake(start=lambda env: ("x", {"tool_schemas": [schema]}))  # noqa: E731
+    with talking(lambda body: "x", make, token_budget=500) as (here, collector):
+        collection = collector.collect(specs(1), 0)
+    assert "the token budget of 500 is used up" in str(collection.stopped)
+    assert here.asked == []
 
 
 def test_an_episode_that_ends_with_the_last_answer_counts() -> None:

@@ -4,9 +4,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_gym.engines.http_text import said_in
 from grpo_gym.types import FinishReason
 
 _LONGEST_ID = 200
+_CUT = frozenset({"length", "max_tokens", "model_length"})
+_WHOLE = frozenset(
+    {"stop", "tool_calls", "function_call", "tool_use", "end_turn", "eos_token", "stop_sequence"}
+)
+"""Reasons for which servers end an answer: OpenAI's, and what others write in their place."""
 
 
 class BadAnswer(Exception):
@@ -62,8 +68,10 @@ def read_usage(body: Any) -> Usage:
     """The tokens that an answer took.
 
     Raises:
-        BadAnswer: It does not say.
+        BadAnswer: It does not say, or is an error that was sent as an answer.
     """
+    if isinstance(body, dict) and body.get("error"):
+        raise BadAnswer(f"the endpoint answers with an error: {said_in(body)}")
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = (
         [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
@@ -84,23 +92,30 @@ def read_answer(body: Any, usage: Usage, hidden: str = "") -> ChatAnswer:
         hidden: a text that must not get into rollouts, wherever it comes from; "" for none.
 
     Raises:
-        BadAnswer: There is no message of the expected form, or the endpoint's filter cut it.
+        BadAnswer: There is no message of the expected form, or it broke off, such as by a filter.
     """
     choices = body.get("choices") if isinstance(body, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswer("the endpoint's answer has no choices with a message")
-    finish = choice.get("finish_reason")
-    if finish == "content_filter":
-        raise BadAnswer("the endpoint's content filter cut the answer")
     content = _content(message.get("content")) or _content(message.get("refusal"))
     return ChatAnswer(
         content=_cleaned(content, hidden),
         calls=_calls(message.get("tool_calls"), hidden),
-        finish_reason="length" if finish == "length" else "stop",
+        finish_reason=_finish(choice.get("finish_reason")),
         usage=usage,
     )
+
+
+def _finish(said: Any) -> FinishReason:
+    """Why the answer ended; some servers do not say. One that broke off is none to be judged."""
+    reason = "stop" if said is None else str(said)
+    if reason == "content_filter":
+        raise BadAnswer("the endpoint's content filter cut the answer")
+    if reason.lower() not in _CUT | _WHOLE:
+        raise BadAnswer(f"the endpoint ended the answer with the reason {reason!r}")
+    return "length" if reason.lower() in _CUT else "stop"
 
 
 def _content(content: Any) -> str:

@@ -144,7 +144,8 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
             request = self._queue[0]
             body = self._form.body(request)
             # A token has about four letters.
-            most = request.sampling.max_tokens + len(json.dumps(body["messages"])) // 4
+            prompt = json.dumps([body["messages"], body.get("tools")])
+            most = request.sampling.max_tokens + len(prompt) // 4
             if not self._fits(most):
                 break
             self._queue.popleft()
@@ -168,7 +169,7 @@ class ChatEngine(Speaker[ChatRequest, ChatAnswer | Lost]):
         except CancelledError:
             return self._lose(number, "a request was cancelled", stop=True)
         except BadAnswer as error:
-            return self._lose(number, str(error), stop=False)
+            return self._lose(number, self._client.hide(str(error))[:300], stop=False)
         except ServerError as error:
             return self._refused(flight, error)
         except (TypeError, ValueError) as error:  # such as an infinite number in a message

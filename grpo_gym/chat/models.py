@@ -26,7 +26,9 @@ def list_models(url: str, key_env: str) -> tuple[str, ...]:
         client.close()
     rows = found.get("data") if isinstance(found, dict) else None
     names = [row.get("id") if isinstance(row, dict) else None for row in _as_list(rows)]
-    return tuple(name for name in names if isinstance(name, str) and name.isprintable())
+    return tuple(
+        client.hide(name) for name in names if isinstance(name, str) and name.isprintable()
+    )
 
 
 def offer(model: str, models: Sequence[str]) -> str:

@@ -53,9 +53,13 @@ def error_message(content: bytes) -> str:
     """What an error's body says: OpenAI's form, FastAPI's, or its beginning."""
     text = content[:10_000].decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        return said_in(json.loads(text))
     except (ValueError, RecursionError):
         return text
+
+
+def said_in(found: Any) -> str:
+    """What the JSON of an error says."""
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and found.get(name):
             found = found[name]

@@ -52,7 +52,7 @@ def run_training(
         policy = ranks.alike(lambda: _policy_to_train(config, make_env, folder))
         if ranks.count > 1:
             ranks.agree(fingerprint(policy.model), "the model")
-        sampled = _sampled_policy(policy, ranks)
+        sampled = _sampled_policy(config, policy, ranks)
         learner = Learner(policy.model, agent, options, ranks.accelerator)
         engine = _training_engine(config, sampled, ranks, opened)
         del sampled  # of a copy there remains what the engine samples with
@@ -85,11 +85,14 @@ def _policy_to_train(config: TrainConfig, make_env: MakeEnv, folder: Path) -> Po
     return policy
 
 
-def _sampled_policy(policy: Policy, ranks: Ranks) -> Policy:
+def _sampled_policy(config: TrainConfig, policy: Policy, ranks: Ranks) -> Policy:
     """The policy that the engine samples from; where its weights are to be sharded, a copy that is not."""
     if ranks.accelerator is None or not is_sharding(ranks.accelerator):
         return policy
-    return replace(policy, model=copy.deepcopy(policy.model).to(ranks.accelerator.device))
+    model = copy.deepcopy(policy.model)
+    if config.engine == "hf":  # vLLM has weights of its own on the device
+        model.to(ranks.accelerator.device)
+    return replace(policy, model=model)
 
 
 def _training_engine(

@@ -3,22 +3,22 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from grpo_gym.collector import BaseCollector, Collection, Collector
-from grpo_gym.config import EvalConfig, RolloutConfig
+from grpo_gym.config import EvalConfig, RolloutConfig, is_endpoint
 from grpo_gym.curriculum import TaskSpec, TaskStream
-from grpo_gym.engines.hf import HFEngine
 from grpo_gym.engines.watchdog import closing_engine
 from grpo_gym.errors import UsageError
 from grpo_gym.evaluation import Evaluation, summarise
 from grpo_gym.interrupts import Interrupts
 from grpo_gym.lora import fingerprint
 from grpo_gym.monitor import write_atomically, write_rollouts
+from grpo_gym.policy import Policy, load_policy
 from grpo_gym.progress import Progress
 from grpo_gym.ranks import RankCollector, Ranks
 from grpo_gym.registry import tried
@@ -87,21 +87,34 @@ def _player(
     config: EvalConfig | RolloutConfig, make_env: MakeEnv, copies: int, ranks: Ranks
 ) -> Iterator[tuple[TaskStream, BaseCollector]]:
     """The tasks of a config, and what plays them: on several ranks, each its share."""
-    if ranks.count > 1 and config.engine != "hf":
+    if ranks.count > 1 and is_endpoint(config.engine):
         raise UsageError(
-            f"engine {config.engine} plays in one process, but {ranks.count} were launched: use engine "
-            "hf, or launch one"
+            f"endpoint {config.engine} is played with in one process, but {ranks.count} were launched: "
+            "launch one; engine_arg concurrency says how many requests it has in flight"
         )
-    with Interrupts() if ranks.count > 1 else nullcontext() as interrupts:
+    with Interrupts() if ranks.count > 1 else nullcontext() as interrupts, ExitStack() as opened:
         kind = (
             Collector if interrupts is None else partial(RankCollector, ranks, interrupts.welcome)
         )
         stream = ranks.alike(lambda: _evaluation_stream(config, make_env))
-        collector = ranks.alike(lambda: make_collector(config, make_env, copies, kind))
-        with closing_engine(collector.engine, config.engine_timeout_s), closing(collector):
-            if isinstance(collector.engine, HFEngine):
-                ranks.agree(fingerprint(collector.engine.model), "the model")
-            yield stream, collector
+        policy = ranks.alike(lambda: _policy(config))
+        if ranks.count > 1 and policy is not None:
+            ranks.agree(fingerprint(policy.model), "the model")
+        sharing = ranks.sharing()
+
+        def make() -> BaseCollector:
+            collector = make_collector(config, make_env, copies, policy, kind, sharing)
+            opened.enter_context(closing_engine(collector.engine, config.engine_timeout_s))
+            return opened.enter_context(closing(collector))
+
+        yield stream, ranks.alike(make)
+
+
+def _policy(config: EvalConfig | RolloutConfig) -> Policy | None:
+    """What is to be evaluated; None if an endpoint has it."""
+    if is_endpoint(config.engine):
+        return None
+    return load_policy(config.model, chat_template=config.chat_template)
 
 
 def _digest(tasks: Sequence[TaskSpec]) -> str:

@@ -13,7 +13,6 @@ from grpo_gym.config import (
     TaskOptions,
     TrainConfig,
     from_values,
-    is_endpoint,
     parse_arguments,
 )
 from grpo_gym.engines.base import Engine, Sharing
@@ -21,7 +20,7 @@ from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import use_float32_head
 from grpo_gym.lora import has_adapter, merge, merged_state, merged_twin
-from grpo_gym.policy import TINY, Policy, load_policy
+from grpo_gym.policy import TINY, Policy
 from grpo_gym.registry import make
 
 if TYPE_CHECKING:
@@ -46,27 +45,30 @@ def make_collector(
     config: EvalConfig | RolloutConfig,
     make_env: MakeEnv,
     copies: int,
+    policy: Policy | None,
     kind: Callable[..., Collector] = Collector,
+    sharing: Sharing | None = None,
 ) -> BaseCollector:
     """What plays a config's environment with its policy; the caller closes it and its engine.
 
     Args:
-        config: says which model and which engine.
+        config: says which engine.
         make_env: builds the environment.
         copies: rollouts of each task.
+        policy: that of the config; None if its engine is an endpoint.
         kind: builds the collector of an engine that takes and gives token ids, from its arguments.
+        sharing: how this process goes with others that sample from one server.
 
     Raises:
-        UsageError: As in `make_engine`; the model cannot be loaded, or the endpoint not be reached.
+        UsageError: As in `make_engine`; or the endpoint cannot be reached.
     """
-    if is_endpoint(config.engine):
+    if policy is None:
         return _endpoint(config, make_env, copies)
-    policy = load_policy(config.model, chat_template=config.chat_template)
     if config.engine == "hf":
         from accelerate import PartialState
 
         cast(Any, policy.model).to(PartialState().device)  # where training has it, too
-    engine = make_engine(config, policy, config.max_lanes)
+    engine = make_engine(config, policy, config.max_lanes, sharing=sharing)
     sampling, options = collector_settings(config, copies, policy.renderer.stop_token_ids)
     return kind(make_env, engine, policy.renderer, sampling, options)
 

@@ -107,7 +107,7 @@ def on_two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[st
         runs[name] = OPTIONS | {"env": f"tests.test_playing_ranks:{name}"}
     runs["no success"] = OPTIONS | {"env": "tests.letters:Silent", "rollouts": None, "tasks": 2}
     runs["no folder"] = OPTIONS | {"env": "tests.letters:Letters", "out": "nowhere/out.json"}
-    runs["vllm"] = OPTIONS | {"engine": "vllm"}
+    runs["endpoint"] = OPTIONS | {"engine": "http://127.0.0.1:9/v1", "model": "some"}
     ends = finish(launch(2, "-c", PLAY, json.dumps(runs), cwd=folder))
     assert [end[0] for end in ends] == ["0", "0"], ends
     return folder, [end[1].splitlines() for end in ends]
@@ -154,9 +154,10 @@ def test_what_fails_on_one_rank_ends_the_evaluation_on_all(
         ["no success", "UsageError", NO_SUCCESS],
         ["no folder", "UsageError", "cannot write nowhere/out.json: there is no folder nowhere"],
         [
-            "vllm",
+            "endpoint",
             "UsageError",
-            "engine vllm plays in one process, but 2 were launched: use engine hf, or launch one",
+            "endpoint http://127.0.0.1:9/v1 is played with in one process, but 2 were launched: launch one; "
+            "engine_arg concurrency says how many requests it has in flight",
         ],
     ]
     assert second[1] == ["OneIsFaulty", "ValueError", "a fault"]

@@ -35,15 +35,20 @@ TRAIN: dict[str, Any] = {
     "rollouts_every": 1,
 }
 EVALUATED = {"eval_tasks": 3, "eval_n": 2, "eval_k": (1,)}
+EVALUATE: dict[str, Any] = {"tasks": 3, "n": 2, "k": (1, 2), "max_tokens": 16}
 
 # The last run shards weights: then accelerate cannot go back.
 ON_RANKS = """
 import json, sys
-from grpo_gym.config import from_values, TrainConfig
+from grpo_gym.config import EvalConfig, from_values, TrainConfig
 from grpo_gym.jobs import run_training
+from grpo_gym.playing import run_evaluate
 from grpo_gym.ranks import Ranks
 from tests.rank_cases import accelerator_of
 with Ranks() as ranks:
+    for name, options in json.loads(sys.argv[2]).items():
+        config = from_values(EvalConfig, options | {"out": f"{name}.json"}, "test")
+        run_evaluate(config, ranks=ranks)
     for name, options in json.loads(sys.argv[1]).items():
         if name == "sharded":
             ranks.accelerator = accelerator_of(name)
@@ -63,7 +68,8 @@ def on_two(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "cut short": TRAIN | {"engine": url, "steps": 1},
         "sharded": TRAIN | {"engine": url, "steps": 2},
     }
-    words = ["-c", ON_RANKS, json.dumps(runs)]
+    played = {"on the server": EVALUATE | {"engine": url}, "each": EVALUATE | {"engine": "vllm"}}
+    words = ["-c", ON_RANKS, json.dumps(runs), json.dumps(played)]
     ends = finish(launch(2, *words, cwd=folder, VLLM_API_KEY=KEY), timeout_s=600)
     assert [end[0] for end in ends] == ["0", "0"], ends
     return folder
@@ -96,7 +102,13 @@ def test_two_ranks_train_as_one_process_does(name: str, on_two: Path, on_one: Pa
     assert any(row["grad_norm"] > 0 for row in rows)
 
 
-def test_two_ranks_evaluate_as_one_process_does(on_two: Path, on_one: Path) -> None:
+def test_two_ranks_evaluate_as_one_process_does(
+    vllm_server: Server, on_two: Path, on_one: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    one = grpo_gym.evaluate(**EVALUATE, engine=vllm_server.url).to_json()
+    for name in ("on the server", "each"):
+        assert (on_two / f"{name}.json").read_text() == one + "\n"
     for path in sorted(on_one.glob("eval-*.json")):
         assert (on_two / "server" / path.name).read_text() == path.read_text()
     assert len(list(on_one.glob("eval-*.json"))) == 2

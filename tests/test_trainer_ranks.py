@@ -271,14 +271,14 @@ def test_what_fails_on_one_rank_ends_the_run_on_all(tmp_path: Path) -> None:
         name: SAME | {"env": f"tests.test_trainer_ranks:{name}", "steps": 2}
         for name in environments
     }
-    names["vllm"] = SAME | {"env": "tests.letters:Letters", "engine": "vllm"}
+    names["engine"] = SAME | {"env": "tests.letters:Letters", "engine_args": {"dtype": "int8"}}
     names["fine"] = SAME | {"env": "tests.letters:Letters", "steps": 1}
     said = train_on_two(tmp_path, names)
     assert [[name, kind] for name, kind, _ in said[0]] == [
         ["OneFails", "EnvironmentFailure"],
         ["OneLacksData", "UsageError"],
         ["OneIsFaulty", "UsageError"],
-        ["vllm", "UsageError"],
+        ["engine", "UsageError"],
     ]
     assert "cannot be made: ValueError: a fault (test_trainer_ranks.py:" in said[0][2][2]
     assert said[1] == said[0]

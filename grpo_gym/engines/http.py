@@ -243,7 +243,8 @@ class HttpClient:
             raise ServerError(
                 f"{failure.error}; it asks to wait {asked:.0f} s", failure.error.status
             )
-        return max(asked, _FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
+        usual = float(_FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
+        return max(asked, usual)
 
 
 def _host(url: str) -> str:

@@ -341,6 +341,14 @@ def test_a_rollout_has_a_length_as_the_endpoint_counts() -> None:
         (None, ""),
         ("", ""),
         ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab"),
+        (
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "a"},
+            ],
+            "a",
+        ),
+        ([{"type": "reasoning", "text": "hm"}], ""),
         ("\ud800 \u0000 é", "? \u0000 é"),
     ],
 )

@@ -1,6 +1,5 @@
 """Native tool calls: how they reach the environment, and what the model is told of the results."""
 
-import json
 from typing import Any
 
 import gymnasium
@@ -9,6 +8,7 @@ import pytest
 from grpo_gym.chat.answer import NativeCall, Usage, read_answer
 from grpo_gym.chat.messages import observed, said
 from grpo_gym.chat.tools import NativeCodec, with_native_tools, write_action
+from grpo_gym.engines.http_text import parsed
 from grpo_gym.registry import make
 from grpo_gym.rewards import Score
 from grpo_gym.tasks import ProceduralTasks, Task
@@ -117,7 +117,7 @@ def test_a_wrong_call_is_told_to_the_model(name: str, arguments: Any, error: str
     assert result["tool_call_id"] == "call-a"
     # Servers parse what they are sent, and refuse names and arguments that are none.
     (echo,) = assistant["tool_calls"]
-    assert isinstance(json.loads(echo["function"]["arguments"]), dict)
+    assert isinstance(parsed(echo["function"]["arguments"].encode()), dict)
     assert 0 < len(echo["function"]["name"]) <= 64
     assert " " not in echo["function"]["name"]
 

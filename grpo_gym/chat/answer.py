@@ -8,6 +8,7 @@ from grpo_gym.engines.http_text import said_in
 from grpo_gym.types import FinishReason
 
 _LONGEST_ID = 200
+_THOUGHT = ("thinking", "redacted_thinking", "reasoning")
 _CUT = frozenset({"length", "max_tokens", "model_length"})
 _WHOLE = frozenset(
     {"stop", "tool_calls", "function_call", "tool_use", "end_turn", "eos_token", "stop_sequence"}
@@ -119,10 +120,13 @@ def _finish(said: Any) -> FinishReason:
 
 
 def _content(content: Any) -> str:
-    """Text, or the texts of a list of parts."""
+    """Text, or the texts of a list of parts, but for those that the model only thought."""
     if content is None:
         return ""
     parts = content if isinstance(content, list) else [content]
+    parts = [
+        part for part in parts if not (isinstance(part, dict) and part.get("type") in _THOUGHT)
+    ]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     known = [text for text in texts if isinstance(text, str)]
     if len(known) < len(texts):

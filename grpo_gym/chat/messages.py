@@ -1,11 +1,11 @@
 """The conversation in the form of the API."""
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from grpo_gym.chat.answer import ChatAnswer, NativeCall
+from grpo_gym.engines.http_text import parsed
 from grpo_gym.types import Message
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -65,6 +65,6 @@ def _call(call: NativeCall, tools: Collection[str]) -> dict[str, Any]:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parsed(text.encode()), dict)
+    except ValueError:
         return False

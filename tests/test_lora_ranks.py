@@ -21,6 +21,7 @@ from grpo_gym.policy import load_policy
 from tests.launching import finish, launch
 from tests.lora_rank_cases import Found, cases, play, precision
 from tests.models import tiny_model
+from tests.once import made_once
 from tests.test_learner_ranks import close
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
@@ -55,18 +56,26 @@ class Together:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process."""
-    return grpo_gym.train(
-        run_dir=tmp_path_factory.mktemp("one") / "run", steps=STEPS, **OPTIONS
-    ).folder
+
+    def make(folder: Path) -> None:
+        grpo_gym.train(run_dir=folder / "run", steps=STEPS, **OPTIONS)
+
+    return made_once(tmp_path_factory, "lora-alone", make) / "run"
 
 
 @pytest.fixture(scope="module", params=["fsdp2", "deepspeed"])
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Together:
+    kinds = {"fsdp2": ("sharded",), "deepspeed": ("zero2", "zero3")}[request.param]
     if request.param == "deepspeed" and find_spec("deepspeed") is None:
         pytest.skip("needs the extra deepspeed")
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = made_once(tmp_path_factory, f"lora-{request.param}", lambda path: on_two(path, kinds))
+    found = [torch.load(folder / f"found-{rank}.pt", weights_only=True) for rank in range(2)]
+    return Together(folder, found, kinds)
+
+
+def on_two(folder: Path, kinds: tuple[str, ...]) -> None:
+    """Every case with each kind of sharding; and runs that one process begins, or goes on with."""
     grpo_gym.train(run_dir=folder / "begun", steps=1, **OPTIONS)
-    kinds = {"fsdp2": ("sharded",), "deepspeed": ("zero2", "zero3")}[request.param]
     work: list[Any] = [["whole", [], [{"run_dir": "whole", "steps": STEPS}]]]
     for kind in kinds:
         shutil.copytree(folder / "begun", folder / f"{kind}, begun alone")
@@ -76,7 +85,7 @@ def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             {"run_dir": f"{kind}, begun alone", "steps": 3, "resume": True},
         ]
         work.append([kind, list(cases()), runs])
-    if request.param == "fsdp2":
+    if "sharded" in kinds:
         work.append(["kept", ["all layers, resumed"], []])
     for _, _, runs in work:
         runs[:] = [OPTIONS | run for run in runs]
@@ -85,8 +94,6 @@ def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     assert [end[0] for end in ends] == ["0", "0"], ends
     for kind in kinds:
         grpo_gym.train(run_dir=folder / kind, steps=STEPS, resume=True, **OPTIONS)
-    found = [torch.load(folder / f"found-{rank}.pt", weights_only=True) for rank in range(2)]
-    return Together(folder, found, kinds)
 
 
 @cache
@@ -162,15 +169,17 @@ def test_a_run_goes_on_sharded_or_not_from_the_adapter_that_either_saved(
                 assert row["sync_gap"] < 1e-4
 
 
-def test_the_adapter_alone_is_saved_and_it_merges(together: Together, alone: Path) -> None:
-    merge_into_folder(alone, together.folder / "expected")
-    expected = load_policy(together.folder / "expected").model.state_dict()
+def test_the_adapter_alone_is_saved_and_it_merges(
+    together: Together, alone: Path, tmp_path: Path
+) -> None:
+    merge_into_folder(alone, tmp_path / "expected")
+    expected = load_policy(tmp_path / "expected").model.state_dict()
     for kind in together.sharded:
         names = {path.name for path in model_of(together.folder / kind).iterdir()}
         assert names == {path.name for path in model_of(alone).iterdir()}
         assert adapter(together.folder / kind).keys() == adapter(alone).keys()
-        merge_into_folder(together.folder / kind, together.folder / f"{kind}, merged")
-        found = load_policy(together.folder / f"{kind}, merged").model.state_dict()
+        merge_into_folder(together.folder / kind, tmp_path / kind)
+        found = load_policy(tmp_path / kind).model.state_dict()
         close(dict(found), dict(expected), 1e-3)
 
 

@@ -108,6 +108,16 @@ def test_top_logprobs_are_those_of_transformers(engine: VLLMEngine) -> None:
     np.testing.assert_allclose(ours.top_logprobs, theirs.top_logprobs, atol=1e-4)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("count", [VOCABULARY, VOCABULARY + 1, 10**6])
+def test_there_are_no_more_top_logprobs_than_tokens(engine: VLLMEngine, count: int) -> None:
+    sampling = Sampling(max_tokens=2, top_logprobs=count)
+    (done,) = engine.generate([LONG], sampling, [0])
+    assert done.top_ids is not None
+    assert done.top_logprobs is not None
+    assert np.sort(done.top_ids).tolist() == [list(range(VOCABULARY))] * 2
+    np.testing.assert_allclose(np.exp(done.top_logprobs).sum(1), 1, atol=1e-4)
+
+
 def test_lanes_join_one_by_one_and_draw_by_their_seed_alone(engine: VLLMEngine) -> None:
     alone = [
         engine.generate([PROMPTS[i % 6]], Sampling(max_tokens=4 + i), [2**63 + i])[0]

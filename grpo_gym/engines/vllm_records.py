@@ -79,8 +79,8 @@ def completion(sampled: "CompletionOutput", top_logprobs: int) -> Completion:
     reason = sampled.finish_reason
     if reason not in ("stop", "length"):
         raise RuntimeError(f"vLLM ended a request with the reason {reason!r}")
-    # Of each position: the sampled token, then the most probable ones.
-    shape = (len(sampled.token_ids), top_logprobs + 1)
+    # Of each position: the sampled token, then the most probable ones, of which there may be fewer.
+    shape = (len(sampled.token_ids), -1)
     logprobs = np.minimum(np.array(sampled.logprobs.logprobs).reshape(shape), 0.0)
     ids = np.array(sampled.logprobs.token_ids).reshape(shape) if top_logprobs else None
     spans = [(int(span.version), span.end - span.start) for span in sampled.weight_versions]

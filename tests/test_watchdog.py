@@ -129,24 +129,23 @@ from tests.test_watchdog import fail
 from grpo_gym.cli import main
 from grpo_gym.launch import is_first
 breaking.install()
-breaking.Breaking.call = "nothing" if is_first() else sys.argv[1]
-breaking.Breaking.after, breaking.Breaking.how = int(sys.argv[2]), fail
-sys.exit(main(sys.argv[3:]))
+breaking.Breaking.call = "nothing" if is_first() else "load"
+breaking.Breaking.after, breaking.Breaking.how = int(sys.argv[1]), fail
+sys.exit(main(sys.argv[2:]))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("call", "step"), [("sleep", 1), ("load", 2), ("score", 2)])
-def test_an_engine_that_fails_in_one_of_two_processes(call: str, step: int, tmp_path: Path) -> None:
+def test_an_engine_that_takes_no_weights_in_one_of_two_processes(tmp_path: Path) -> None:
     words = ["train", *flags(SMALL | {"run_dir": "run"})]
-    first, second = finish(launch(2, "-c", ONE_BREAKS, call, str(STEP), *words, cwd=tmp_path))
+    first, second = finish(launch(2, "-c", ONE_BREAKS, str(STEP), *words, cwd=tmp_path))
     assert (first[0], second[0]) == ("1", "1"), first
     assert first[2] == "grpo-gym: error: the engine failed: RuntimeError: the device is gone\n"
     assert second[1:] == ["", ""]
     last = checkpoint.latest(tmp_path / "run")
     assert last is not None
-    assert last.name == f"step-{step:06d}"
+    assert last.name == "step-000002"
     grpo_gym.train(run_dir=tmp_path / "run", resume=True)
     whole = grpo_gym.train(**SMALL, run_dir=tmp_path / "whole")
     assert rewards(tmp_path / "run") == rewards(whole.folder)

@@ -21,16 +21,21 @@ from grpo_gym.engines.base import Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
+from grpo_gym.learner.forward import Scorer
+from grpo_gym.learner.sharding import check_shardable
 from grpo_gym.lora import (
     LoraOptions,
     adapter_off,
     adapter_weights,
     add_adapter,
+    fingerprint,
     has_adapter,
+    keep_fingerprint,
     load_adapter_weights,
     merge,
     merged_state,
     merged_twin,
+    misfits,
     put_adapter,
     read_adapter,
     save_adapter,
@@ -605,3 +610,41 @@ def test_foreign_weights_leave_the_adapter_as_it_is() -> None:
     with pytest.raises(UsageError, match="does not fit"):
         load_adapter_weights(model, {})
     assert_equal(state(model), before)
+
+
+# --- Weights that are to be sharded (two processes: test_lora_ranks)
+
+
+def test_beside_a_sharded_adapter_nothing_else_is_trained() -> None:
+    """The mark of the base is made before it is sharded, and stays true."""
+    model = adapted()
+    check_shardable(Scorer(model))
+    model.model.norm.weight.requires_grad_(True)
+    with pytest.raises(
+        UsageError, match=r"^model\.norm\.weight is to be trained beside an adapter"
+    ):
+        check_shardable(Scorer(model))
+
+
+def test_a_kept_mark_of_the_base_is_not_made_again(tmp_path: Path) -> None:
+    model = adapted()
+    mark = fingerprint(model)
+    assert mark == fingerprint(tiny_model()) != fingerprint(tiny_model(5))
+    keep_fingerprint(model)
+    for value in model.parameters():
+        value.data = torch.empty(0)  # all that another rank may have left here
+    assert fingerprint(model) == mark
+    weights = {name: value.clone() for name, value in adapter_weights(adapted()).items()}
+    save_adapter(model, tmp_path, weights)
+    saved = read_adapter(tmp_path)
+    assert saved.base_mark == mark
+    assert_equal(saved.weights, weights)
+    assert misfits(model, weights) == []
+
+
+def test_given_weights_are_merged_as_the_models_own() -> None:
+    model = adapted("gpt2")
+    expected, given = merged_state(model), state(model)
+    for value in model.parameters():
+        value.data = torch.empty(0)
+    assert_equal(merged_state(model, given), expected)

@@ -191,8 +191,9 @@ class Learner:
         With an adapter: what the weights are when it is added, under the names of the model without
         it. The weights that it adds to are then copies.
         """
-        state = whole_state(self.model)
-        return merged_state(self.model, state) if has_adapter(self.model) else state
+        if has_adapter(self.model):  # gathered weights are let go one by one as they are merged
+            return merged_state(self.model, whole_state(self.model))
+        return whole_state(self.model)
 
     def saved_weights(self) -> dict[str, Tensor]:
         """The weights that `restore` takes, whole: the adapter's alone, if there is one."""

@@ -1,5 +1,7 @@
 """The client of a vLLM server, against a stand-in: what it asks for, and what it does not believe."""
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -432,6 +434,31 @@ def test_weights_that_do_not_fit_or_cannot_be_written_are_never_sent(
     with pytest.raises(UsageError, match="not on this machine"):
         engine.load(model.state_dict(), 1)
     assert server.calls == []
+
+
+@pytest.mark.parametrize("refused", ["stat", "unlink"])
+def test_a_folder_that_may_not_be_used_is_told(
+    engine: VLLMServerEngine,
+    server: FakeVLLM,
+    model: PreTrainedModel,
+    refused: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Removing what is not there fails, too, on a file system that can only be read."""
+    real = getattr(os, refused)
+
+    def refuse(path: Any, *args: Any, **options: Any) -> Any:
+        if str(path).startswith(str(server.folder)):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, *args, **options)
+
+    def not_written(tensors: Any, path: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("safetensors.torch.save_file", not_written)
+    monkeypatch.setattr(os, refused, refuse)
+    with pytest.raises(UsageError, match=r"not on this machine|cannot be written"):
+        engine.load(model.state_dict(), 1)
 
 
 @pytest.mark.parametrize(

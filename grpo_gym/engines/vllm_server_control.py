@@ -209,7 +209,10 @@ def _written(weights: Sequence[tuple[str, "torch.Tensor"]], folder: Path) -> Ite
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    if not folder.is_dir():
+    there = False
+    with contextlib.suppress(OSError):  # such as where one may not look
+        there = folder.is_dir()
+    if not there:
         raise UsageError(
             f"the server takes weights from {folder}, which is not on this machine; give the server "
             f"a folder that both see by {FOLDER_VARIABLE}"
@@ -232,4 +235,5 @@ def _written(weights: Sequence[tuple[str, "torch.Tensor"]], folder: Path) -> Ite
         yield path.name
     finally:
         for each in (part, path):
-            each.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # where nothing can be written, nothing is removed
+                each.unlink()

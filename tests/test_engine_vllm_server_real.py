@@ -307,10 +307,10 @@ def test_a_run(url: str, key: None, env: str, tmp_path: Path) -> None:
 
 
 def test_learning(url: str, key: None, tmp_path: Path) -> None:
-    """The quickstart's task."""
+    """The quickstart's task; by chance alone, 50 tasks would differ by 0.06."""
     run = grpo_gym.train(
         engine=url,
-        steps=30,
+        steps=16,
         max_tokens=24,
         eval_tasks=50,
         eval_n=4,
@@ -318,8 +318,8 @@ def test_learning(url: str, key: None, tmp_path: Path) -> None:
         run_dir=tmp_path / "run",
     )
     assert max(row["sync_gap"] for row in read_metrics(run.metrics_path)) < 1e-3
-    first, last = (run.evaluations[step].pass_at[1].mean for step in (0, 30))
-    assert last > first + 0.3, (first, last)
+    first, last = (run.evaluations[step].pass_at[1].mean for step in (0, 16))
+    assert last > first + 0.2, (first, last)
 
 
 def test_a_server_that_is_killed_stops_the_run(vllm_server: Server, tmp_path: Path) -> None:

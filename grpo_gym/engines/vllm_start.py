@@ -107,7 +107,7 @@ def start(
         }
         try:
             config = EngineArgs(**settings).create_engine_config()
-            if not current_platform.is_cpu():  # vLLM takes the first device, whatever torch's is
+            if current_platform.is_cuda_alike():  # vLLM takes the first one, whichever torch does
                 config.device_config.device = torch.device("cuda", torch.cuda.current_device())
             return LLMEngine(
                 config, Executor.get_class(config), log_stats=False, multiprocess_mode=False

@@ -1,5 +1,6 @@
 """A user's mistake: one line that says what, where, and what to do; status 2; nothing left behind."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -117,6 +118,15 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
     "group of another size": ({"agent": "two_grpo", "group_size": 4}, "defined for groups of 2"),
     "unknown KL": ({"kl": 0.1, "kl_kind": "k9"}, "k9"),
     "no steps": ({"steps": 0}, "steps is 0, but must be at least 1"),
+    "more than anything": (
+        {"mini_batches": 10**20},
+        "mini_batches is 100000000000000000000, but must",
+    ),
+    "targets of no adapter": (
+        {"lora_targets": ("q_proj",)},
+        "lora_targets is for a new adapter: give",
+    ),
+    "alpha of no adapter": ({"lora_alpha": 8.0}, "lora_alpha is for a new adapter: give lora_rank"),
     "cold": ({"temperature": 0}, "temperature is 0"),
     "learning rate below 0": ({"learning_rate": -1.0}, "learning_rate must be a finite number"),
     "warm-up without an end": (
@@ -323,6 +333,20 @@ def test_the_command_line_refuses(
     before = snapshot(world)
     assert message in refused(capsys, *words)
     assert snapshot(world) == before
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_the_parser_says_is_a_line_on_every_terminal(
+    encoding: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert refused(capsys, "train", "--precision", "fp8") == (
+        "invalid choice 'fp8' for argument '--precision'. Expected one of ('fp32', 'bf16'). "
+        "(see grpo-gym train --help)"
+    )
+    assert refused(capsys, "eval", "--k", "x").startswith(
+        "--k: invalid literal for int() with base 10"
+    )
 
 
 @pytest.mark.parametrize(

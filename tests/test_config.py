@@ -47,7 +47,8 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "patience_s": st.floats(0, allow_infinity=True, allow_nan=False),
     "resume": st.just(False),
     "lora_targets": st.sampled_from((("all-linear",), ("q_proj", "v_proj"))),
-    "lora_rank": st.just(0),  # an adapter to go on from brings its own
+    "lora_rank": st.integers(1, 64),
+    "lora_adapter": st.none(),  # it brings its own rank
 }
 ENGINES = ("hf", "vllm", "http://127.0.0.1:8000")
 SPECIAL["agent_arg"] = SPECIAL["engine_arg"] = SPECIAL["env_arg"]

@@ -137,6 +137,7 @@ def _reason(stop: SystemExit, text: str) -> str:
             return str(error)
         error = error.__context__
     lines = [line.strip("│ ").removeprefix("Error parsing ") for line in text.splitlines()]
-    lines = [line for line in lines if not line.startswith("╭")]
-    end = next((i for i, line in enumerate(lines) if line.startswith(("─", "╰"))), len(lines))
-    return " ".join(lines[:end])
+    rules = [i for i, line in enumerate(lines) if set(line) <= set("─-╰╯")]
+    # The title is in the frame where the terminal can show one, else it stands above a rule of its own.
+    first, end = (1, rules[0]) if lines[0].startswith("╭") else (rules[0] + 1, rules[1])
+    return " ".join(lines[first:end])

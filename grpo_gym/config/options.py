@@ -10,6 +10,9 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from grpo_gym.errors import UsageError
 
+# Beyond it nothing is meant; what counts things would run out of memory, or of numbers.
+_MOST = 10**9
+
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 Texts = Annotated[tuple[str, ...], UseAppendAction]
@@ -63,6 +66,9 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "at least 0")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and name != "seed":
+                _require(value <= _MOST, name, value, f"at most {_MOST}")
         if "@" in self.engine:
             raise UsageError(
                 "engine: an address must not hold a user or a password; keys come from the environment"
@@ -213,6 +219,9 @@ class TrainConfig(SamplingOptions, TaskOptions):
         _require("" not in self.lora_targets, "lora_targets", self.lora_targets, "names")
         if self.lora_rank and self.lora_adapter is not None:
             raise UsageError("lora_adapter brings its own rank: leave lora_rank out")
+        for name in ("lora_alpha", "lora_targets"):
+            if not self.lora_rank and getattr(self, name) != getattr(TrainConfig, name):
+                raise UsageError(f"{name} is for a new adapter: give lora_rank, too")
         if self.resume and self.run_dir is None:
             raise UsageError("resume needs run_dir, the folder of the run")
         if self.eval_tasks:

@@ -283,16 +283,16 @@ class Trainer:
     def _collector(
         self, make_env: Callable[[], gymnasium.Env[Any, Any]], group_size: int
     ) -> RankCollector:
-        sampling, options = collector_settings(
-            self.config, group_size, self.policy.renderer.stop_token_ids
-        )
-        sampling = replace(sampling, top_logprobs=self.learner.agent.needs.top_logprobs)
+        renderer, model = self.policy.renderer, self.policy.model.config.get_text_config()
+        sampling, options = collector_settings(self.config, group_size, renderer.stop_token_ids)
+        most_probable = min(self.learner.agent.needs.top_logprobs, model.vocab_size)
+        sampling = replace(sampling, top_logprobs=most_probable)
         collector = RankCollector(
             self.ranks,
             self._interrupts.welcome,
             make_env,
             self.engine,
-            self.policy.renderer,
+            renderer,
             sampling,
             options,
         )

@@ -66,6 +66,12 @@ CASES: dict[str, dict[str, Any]] = {
 FAST = ("one turn",)
 
 
+def test_an_agent_may_ask_for_more_probable_tokens_than_there_are(tmp_path: Path) -> None:
+    agent = grpo_agents.dppo(divergence="topk_tv", k=10**6)
+    run = train(tmp_path, env=Letters, agent=agent, steps=1)
+    assert all(math.isfinite(value) for row in metrics(run.folder) for value in row.values())
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=[] if c in FAST else pytest.mark.slow) for c in CASES]
 )

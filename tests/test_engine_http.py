@@ -106,6 +106,13 @@ def test_what_asks_for_no_pause_gets_the_usual_one(
     assert time.monotonic() - started > 0.6
 
 
+def test_pauses_grow_to_a_longest_one(
+    ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_LONGEST_WAIT_S", 0.02)
+    assert len(ask(Reply("no", 429), tries=50)[1]) == 50
+
+
 def test_a_key_goes_nowhere_else(ask: Callable[..., Any]) -> None:
     with serving(lambda asked: Reply(asked.headers)) as other:
         error, asked = ask(Reply(None, 308, {"Location": f"{other}/x"}))

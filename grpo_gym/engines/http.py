@@ -233,7 +233,7 @@ class HttpClient:
         return self.hide(text)[:300]
 
     def _wait(self, failed: int, failure: "_Failure") -> float:
-        """Seconds until the next try: twice as long each time, or what the server asks for if that is longer.
+        """Seconds until the next try: twice as long each time, up to a minute, or what the server asks for.
 
         Raises:
             ServerError: The server asks for too long a time.
@@ -243,8 +243,8 @@ class HttpClient:
             raise ServerError(
                 f"{failure.error}; it asks to wait {asked:.0f} s", failure.error.status
             )
-        usual = float(_FIRST_WAIT_S * 2**failed * self._jitter.uniform(0.5, 1))
-        return max(asked, usual)
+        usual = min(_FIRST_WAIT_S * 2.0 ** min(failed, 30), _LONGEST_WAIT_S)
+        return max(asked, usual * self._jitter.uniform(0.5, 1))
 
 
 def _host(url: str) -> str:

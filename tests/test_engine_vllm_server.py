@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from grpo_gym.engines import http, pulse
-from grpo_gym.engines.base import EngineFailure, Request, Sampling
+from grpo_gym.engines.base import EngineFailure, Request, Sampling, Sharing
 from grpo_gym.engines.http import ServerError
 from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.errors import UsageError
@@ -96,6 +96,27 @@ def test_a_request_says_all_that_decides_a_completion(
     (full,) = engine.generate([[1] * 60], Sampling(max_tokens=9), [0])
     assert len(full.token_ids) == 4, "the context holds no more"
     assert all(headers["Authorization"] == f"Bearer {KEY}" for headers in server.headers)
+
+
+def test_clients_that_share_a_server_know_its_weights_and_one_of_them_loads_them(
+    connect: Callable[..., VLLMServerEngine], server: FakeVLLM, model: PreTrainedModel
+) -> None:
+    first, second = (connect(sharing=Sharing("both", leads)) for leads in (True, False))
+    for version in (0, 1):
+        server.calls.clear()
+        second.load({}, version)
+        assert server.calls == []
+        first.load(model.state_dict(), version)
+        for engine in (first, second):
+            assert engine.generate([[1, 2]], Sampling(max_tokens=3), [0])[0].version == version
+    assert first.score([[1, 2, 3]], 0.5)[0].tolist() == [-3.0, -2.0]
+    server.calls.clear()
+    with pytest.raises(RuntimeError, match="only the one that leads scores"):
+        second.score([[1, 2, 3]], 0.5)
+    assert server.calls == []
+    first.load(model.state_dict(), 2)  # and the other one does not hear of it
+    with pytest.raises(EngineFailure, match="not those that were loaded"):
+        second.generate([[1, 2]], Sampling(max_tokens=3), [0])
 
 
 def test_weights_are_taken_while_the_server_pauses(

@@ -97,6 +97,12 @@ def test_the_probe_is_no_longer_than_the_context() -> None:
     assert verify_sync(short, learner, batch((40, 0), (5, 7)), 1.0, "fp32") < 1e-4
 
 
+def test_an_engine_that_another_process_compares_is_asked_for_nothing(learner: Learner) -> None:
+    follower = engine(1)
+    follower.leads = False
+    assert verify_sync(follower, learner, batch((5, 7)), 1.0, "fp32") == 0.0
+
+
 class Rounding(HFEngine):
     """An engine one of whose log-probs is off by `far`, and all others by `near`."""
 

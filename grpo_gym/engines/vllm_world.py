@@ -30,11 +30,13 @@ class OwnWorld:
     @contextmanager
     def ending(self) -> Iterator[None]:
         """Within, vLLM shuts down: it ends the groups that it has made one by one."""
+        if self._theirs is None:  # there were no others, and vLLM ends all that there are
+            yield
+            return
         with _set_aside():
             yield
-        if self._theirs is not None:
-            dist.destroy_process_group(self._theirs)
-            self._theirs = None
+        dist.destroy_process_group(self._theirs)
+        self._theirs = None
 
 
 @contextmanager

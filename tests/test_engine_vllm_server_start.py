@@ -19,6 +19,7 @@ from grpo_gym.engines.base import Sampling
 from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.engines.vllm_server_worker import WeightsExtension, weights_folder
 from grpo_gym.errors import UsageError
+from grpo_gym.lora import LoraOptions, add_adapter, save_adapter
 from grpo_gym.policy import TINY_FOLDER, load_policy
 from grpo_gym.sampler import make_engine
 from tests.fake_vllm import FakeVLLM
@@ -32,7 +33,9 @@ NAME = f"weights-{'0' * 32}.safetensors"
 def become(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the process would become."""
     became: list[Any] = []
-    monkeypatch.setattr(vllm_server_start.importlib.util, "find_spec", lambda name: name)
+    find = importlib.util.find_spec
+    known = lambda name, *more: name if name == "vllm" else find(name, *more)  # noqa: E731
+    monkeypatch.setattr(vllm_server_start.importlib.util, "find_spec", known)
     monkeypatch.setattr(os, "execve", lambda *words: became.extend(words) or sys.exit(0))
     return became
 
@@ -91,6 +94,18 @@ def test_serve_says_what_is_wrong(
     assert main(["serve", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+    assert become == []
+
+
+def test_serve_takes_no_adapter(
+    become: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = load_policy("tiny").model
+    add_adapter(model, LoraOptions(rank=2), base="tiny")
+    save_adapter(model, tmp_path)
+    assert main(["serve", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is an adapter: serve its base, tiny" in line
     assert become == []
 
 

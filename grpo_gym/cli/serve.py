@@ -1,5 +1,7 @@
 """`grpo-gym serve`: vLLM's server, started so that a run can train against it."""
 
+from pathlib import Path
+
 from grpo_gym.cli.output import Output
 from grpo_gym.errors import UsageError
 
@@ -18,9 +20,15 @@ def serve(words: list[str], output: Output) -> int:
     if not words or words[0].startswith("-"):
         raise UsageError("say which model to serve: grpo-gym serve MODEL [OPTIONS of vllm serve]")
     from grpo_gym.engines.vllm_server_start import become_server
+    from grpo_gym.lora import is_adapter_folder, read_adapter
     from grpo_gym.policy import TINY, TINY_FOLDER, load_tokenizer
 
     model, *options = words
     load_tokenizer(model)  # refuses what is no model
+    if model != TINY and is_adapter_folder(Path(model)):
+        raise UsageError(
+            f"{model} is an adapter: serve its base, {read_adapter(Path(model)).base}, into which "
+            "--model ADAPTER loads it; or what grpo-gym merge makes of both"
+        )
     become_server(str(TINY_FOLDER) if model == TINY else model, options)
     raise AssertionError("unreachable")

@@ -55,7 +55,7 @@ class Breaking(HFEngine):
             type(self).how()
 
 
-def make_engine(config: Any, policy: Any, max_lanes: int, *more: Any) -> Breaking:
+def make_engine(config: Any, policy: Any, max_lanes: int, *_: Any, **__: Any) -> Breaking:
     """In the place of `sampler.make_engine`."""
     return Breaking(policy.model, policy.tokenizer, max_lanes=max_lanes)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
@@ -128,19 +129,35 @@ def _evaluation_stream(config: EvalConfig | RolloutConfig, make_env: MakeEnv) ->
 
 def _check_writable(*paths: str | None) -> None:
     """Refuse at once files that could not be written in the end."""
-    for path in paths:
-        if path is not None:
-            _check_one(path)
+    given = [path for path in paths if path is not None]
+    for path in given:
+        _check_one(path)
+    if len({os.path.realpath(path) for path in given}) < len(given):
+        raise UsageError(f"cannot write two things to {given[0]}: name another file")
 
 
 def _check_one(path: str) -> None:
     folder = Path(path).parent
     try:
-        if Path(path).is_dir():
-            raise UsageError(f"cannot write {path}: it is a folder")
         if not folder.is_dir():
             raise UsageError(f"cannot write {path}: there is no folder {folder}")
+        if stat.S_ISDIR(kind := _kind(path)):
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if not stat.S_ISREG(kind):  # a device or a pipe, in whose place the file would be put
+            raise UsageError(f"cannot write {path}: it is no ordinary file")
     except OSError as error:  # such as a name that is too long
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    except ValueError as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path!r} cannot be the name of a file") from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write {path}: the folder {folder} is read-only")
+
+
+def _kind(path: str) -> int:
+    """What lies at a path, as its mode says; where nothing does, as if it were a file."""
+    try:
+        return Path(path).stat().st_mode
+    except FileNotFoundError:
+        return stat.S_IFREG

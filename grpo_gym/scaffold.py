@@ -130,8 +130,6 @@ def write_plugin(name: str, parent: Path) -> tuple[Path, ...]:
     if keyword.iskeyword(module) or taken:
         raise UsageError(f"{module!r} is the name of another Python module: choose another one")
     folder = parent / name
-    if folder.exists():
-        raise UsageError(f"{folder} is there already: choose another name, or remove it")
     words = re.split("[-_]", name)
     values = {
         "project": name,
@@ -149,6 +147,8 @@ def write_plugin(name: str, parent: Path) -> tuple[Path, ...]:
         folder.mkdir(parents=True)
         for path, template in files.items():
             path.write_text(Template(template).substitute(values), encoding="utf-8")
+    except FileExistsError as error:
+        raise UsageError(f"{folder} is there already: choose another name, or remove it") from error
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}") from error
     return tuple(files)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "latin.jsonl").write_bytes(b'{"question": "\xe9", "answer": "#### 2"}\n')
     (tmp_path / "file").write_text("I am no folder\n")
     (tmp_path / "void").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("the only copy\n")
     (tmp_path / "broken_env.py").write_text("raise RuntimeError('broken\\nmodule')\n")
@@ -256,6 +258,16 @@ EVALUATION: dict[str, tuple[dict[str, Any], str]] = {
     "result in no folder": ({"out": "gone/x.json"}, "cannot write gone/x.json: there is no folder"),
     "rollouts below a file": ({"rollouts": "file/x"}, "cannot write file/x: there is no folder"),
     "result of a name that cannot be": ({"out": "x" * 300}, "File name too long"),
+    "result of a name that is none": ({"out": "a\0b"}, "'a\\x00b' cannot be the name of a file"),
+    "result of a name beyond unicode": (
+        {"rollouts": "\ud800"},
+        "'\\ud800' cannot be the name of a",
+    ),
+    "result that is a pipe": ({"out": "pipe"}, "cannot write pipe: it is no ordinary file"),
+    "two results in one file": (
+        {"out": "x.json", "rollouts": "void/../x.json"},
+        "cannot write two things to x.json: name another file",
+    ),
     "missing model": ({"model": "./gone"}, "there is no model folder ./gone"),
 }
 
@@ -316,6 +328,8 @@ def test_an_environment_that_reports_no_success_cannot_be_evaluated(
             "cannot be made: ZeroDivisionError: division by zero (faulty",
         ),
         (["check", "grpo_gym/Copy-v0", "--tasks", "0"], "tasks is 0, but must be at least 1"),
+        (["init-env", "a" * 300], "File name too long"),
+        (["tiny", "--seed", "-1", "--out", "new"], "seed is -1, but must be at least 0"),
         (["tiny"], "say where to write the model: --out DIR"),
         (["tiny", "--out", "full"], "full exists and is not empty"),
         (["trian"], "no command 'trian'; nearest: train"),

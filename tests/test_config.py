@@ -142,7 +142,7 @@ def test_a_flag_can_switch_off_what_the_file_switched_on(tmp_path: Path) -> None
         ({"learning_rate": "1e-6"}, "learning_rate is '1e-6', but must be a valid number"),
         ({"resume": 1}, "resume is 1, but must be a valid boolean"),
         ({"env": 3}, "env is 3, but must be a valid string"),
-        ({"stop": "x"}, "stop is 'x', but must be a valid tuple"),
+        ({"stop": "x"}, "stop is 'x', but must be a valid list"),
         ({"eval_k": ["1"]}, "eval_k is ('1',), but must be a valid integer"),
         ({"schedule": "step"}, "schedule is 'step', but must be 'constant', 'linear' or 'cosine'"),
         ({"agent_arg": {"f": object()}}, "a config cannot hold a object"),
@@ -276,6 +276,11 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes, mess
     with pytest.raises(UsageError, match=message) as caught:
         load_toml(file)
     assert str(file) in str(caught.value)
+
+
+def test_a_mark_of_byte_order_before_the_file_is_not_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"\xef\xbb\xbfsteps = 3\r\n")
+    assert load_toml(tmp_path / "run.toml") == {"steps": 3}
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

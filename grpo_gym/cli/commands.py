@@ -211,6 +211,10 @@ class _TinyOptions:
     seed: int = 0
     """Of the demonstrations and the weights."""
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}, but must be at least 0")
+
 
 @dataclass(frozen=True)
 class _MergeOptions:

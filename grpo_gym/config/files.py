@@ -51,7 +51,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         UsageError: It cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -87,5 +87,5 @@ def _read(name: str, value: Any, kind: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
-        what = error.errors()[0]["msg"].removeprefix("Input should be ")
+        what = error.errors()[0]["msg"].removeprefix("Input should be ").replace("tuple", "list")
         raise UsageError(f"{name} is {value!r:.80}, but must be {what}") from error

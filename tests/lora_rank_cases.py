@@ -55,11 +55,11 @@ def cases() -> dict[str, Case]:
     )
     return {
         "all layers, resumed": Case(ppo, options, resumed=True),
-        # The very first pass is that of the base.
+        # The very first pass is that of the base; and one rank gets no row of the adapter.
         "one layer": Case(
             grpo,
             replace(options, epochs=1, mini_batches=1),
-            shape=LoraOptions(1, targets=("transformer.h.0.mlp.c_fc",)),  # one rank gets no row of it
+            shape=LoraOptions(1, targets=("transformer.h.0.mlp.c_fc",)),
             sizes=(3, 2),
         ),
         "untied, recomputed": Case(

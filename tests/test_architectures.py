@@ -46,6 +46,16 @@ ODD: dict[str, dict[str, Any]] = {
     "granite": {"logits_scaling": 3.0},
     # the head has a bias
     "phi": {"tie_word_embeddings": False},
+    # one matrix for queries, keys and values
+    "phi3": {},
+    # norms after the layers; positions that are learnt, and begin at 2
+    "olmo2": {},
+    "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+    # a bias for distance instead of positions; sinks, which attention may leave unused
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},
+    # an expert that all tokens share
+    "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 32},
     # latent attention, whose keys and values differ in size
     "deepseek_v3": {
         "head_dim": 4,
@@ -198,6 +208,12 @@ def test_a_vision_text_model_trains_on_text_where_transformers_loads_it_so(tmp_p
     before = weights(folder)
     unmoved = still(train(tmp_path / "run", folder), before)
     assert unmoved == {name for name in before if "vision" in name or "projector" in name}
+
+
+def test_a_configuration_that_contradicts_itself_is_one_line(tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "mamba2", num_heads=4, head_dim=16, n_groups=8)
+    with pytest.raises(UsageError, match=r"^Mamba2ForCausalLM fails on six tokens: RuntimeError: "):
+        train(tmp_path / "run", model)
 
 
 @pytest.mark.parametrize(

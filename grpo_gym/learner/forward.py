@@ -38,7 +38,7 @@ class Scorer(nn.Module):
         share_prompts: whether prompts are encoded once.
 
     Raises:
-        UsageError: The model has no head, or cannot recompute.
+        UsageError: The model has no head, cannot recompute, or cannot run at all.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from grpo_gym.errors import UsageError
 from grpo_gym.learner.hidden import backbone, plain_hidden, shared_hidden
 from grpo_gym.learner.rows import pack
 
@@ -39,6 +40,9 @@ def logits_of(model: PreTrainedModel) -> Logits | None:
 
     The head is fed large numbers, where a soft cap shows, and what the model feeds it is compared with
     what the backbone gives.
+
+    Raises:
+        UsageError: The model cannot run.
     """
     layer = head(model)
     if not isinstance(layer, nn.Linear):
@@ -57,6 +61,9 @@ def logits_of(model: PreTrainedModel) -> Logits | None:
     handle = layer.register_forward_pre_hook(feed)
     try:
         logits = model(input_ids=ids, use_cache=False).logits
+    except Exception as error:  # as a configuration that contradicts itself makes it raise
+        line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UsageError(f"{type(model).__name__} fails on six tokens: {line}") from error
     finally:
         handle.remove()
     out = backbone(model)(input_ids=ids, use_cache=False, return_dict=True)

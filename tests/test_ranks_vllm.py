@@ -46,9 +46,8 @@ from grpo_gym.playing import run_evaluate
 from grpo_gym.ranks import Ranks
 from tests.rank_cases import accelerator_of
 with Ranks() as ranks:
-    for name, options in json.loads(sys.argv[2]).items():
-        config = from_values(EvalConfig, options | {"out": f"{name}.json"}, "test")
-        run_evaluate(config, ranks=ranks)
+    options = json.loads(sys.argv[2]) | {"out": "evaluation.json"}
+    run_evaluate(from_values(EvalConfig, options, "test"), ranks=ranks)
     for name, options in json.loads(sys.argv[1]).items():
         if name == "sharded":
             ranks.accelerator = accelerator_of(name)
@@ -64,12 +63,11 @@ def on_two(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("two")
     runs = {
         "server": TRAIN | EVALUATED | {"engine": url},
-        "in the process": TRAIN | {"engine": "vllm"},
+        "in the process": TRAIN | EVALUATED | {"engine": "vllm"},
         "cut short": TRAIN | {"engine": url, "steps": 1},
         "sharded": TRAIN | {"engine": url, "steps": 2},
     }
-    played = {"on the server": EVALUATE | {"engine": url}, "each": EVALUATE | {"engine": "vllm"}}
-    words = ["-c", ON_RANKS, json.dumps(runs), json.dumps(played)]
+    words = ["-c", ON_RANKS, json.dumps(runs), json.dumps(EVALUATE | {"engine": url})]
     ends = finish(launch(2, *words, cwd=folder, VLLM_API_KEY=KEY), timeout_s=600)
     assert [end[0] for end in ends] == ["0", "0"], ends
     return folder
@@ -107,10 +105,10 @@ def test_two_ranks_evaluate_as_one_process_does(
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", KEY)
     one = grpo_gym.evaluate(**EVALUATE, engine=vllm_server.url).to_json()
-    for name in ("on the server", "each"):
-        assert (on_two / f"{name}.json").read_text() == one + "\n"
+    assert (on_two / "evaluation.json").read_text() == one + "\n"
     for path in sorted(on_one.glob("eval-*.json")):
-        assert (on_two / "server" / path.name).read_text() == path.read_text()
+        for name in ("server", "in the process"):
+            assert (on_two / name / path.name).read_text() == path.read_text()
     assert len(list(on_one.glob("eval-*.json"))) == 2
 
 

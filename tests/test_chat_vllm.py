@@ -105,5 +105,7 @@ def test_a_wrong_key_is_refused(
 
 def test_a_conversation_is_played_to_its_end(api: str, tmp_path: Path) -> None:
     """Turns that grow until the context is full end as truncated, and nothing is lost."""
-    result = evaluate("GuessNumber", api, "tools=text", rollouts=str(tmp_path / "r.jsonl"), tasks=3)
+    result = evaluate(
+        "GuessNumber", api, "tools=text", rollouts=str(tmp_path / "r.jsonl"), tasks=3, n=2, k=(1,)
+    )
     assert (result.failures, result.stopped) == (0, None)

@@ -542,10 +542,12 @@ def test_a_server_that_does_not_fit_the_policy_is_refused(
 def test_a_server_that_falls_silent_or_dies_stops_the_run(
     model: PreTrainedModel, server: FakeVLLM
 ) -> None:
+    dead = threading.Event()
+
     def answer(asked: Asked) -> Reply | None:
         if asked.path == GENERATE:
             time.sleep(20)
-        return server(asked)
+        return None if dead.is_set() else server(asked)
 
     with serving(answer) as url:
         engine = VLLMServerEngine(url, model.config, timeout_s=0.3)
@@ -556,6 +558,7 @@ def test_a_server_that_falls_silent_or_dies_stops_the_run(
         assert time.monotonic() - started < 10
         assert not engine.busy
         engine.submit([Request(0, (1,), Sampling(max_tokens=2), 0)])
+    dead.set()
     with pytest.raises(EngineFailure, match=r"no answer|cannot be reached|broke off"):
         finish(engine)
     with pytest.raises(EngineFailure):
@@ -586,6 +589,30 @@ def test_a_server_that_is_silent_for_long_is_asked_for_its_health(
             with pytest.raises(EngineFailure, match="/health"):
                 finish(engine)
             assert not engine.busy
+
+
+@pytest.mark.timeout(60)
+def test_a_full_batch_holds_up_nothing_that_is_said_beside_it(
+    connect: Callable[..., VLLMServerEngine],
+    model: PreTrainedModel,
+    server: FakeVLLM,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the question whether a silent server is well, nor new weights."""
+    monkeypatch.setattr(pulse, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(pulse, "_ANSWER_S", 0.5)
+    loaded = threading.Event()
+    server.change = lambda answer: loaded.wait(20) and answer
+    engine = connect(max_lanes=2)
+    engine.load(model.state_dict(), 0)
+    engine.submit([Request(i, (1,), Sampling(max_tokens=2), i) for i in range(3)])
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert engine.step() == []
+    assert "/health" in server.calls
+    engine.load(model.state_dict(), 1)
+    loaded.set()
+    finish(engine)
 
 
 def test_a_server_that_stands_still_is_found_out(

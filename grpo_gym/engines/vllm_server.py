@@ -93,9 +93,11 @@ class VLLMServerEngine(Engine):
             concurrency=max_lanes,
             max_bytes=_LONGEST_ANSWER,
         )
+        # With connections of its own: what is said beside requests does not wait until one of them ends.
+        self._beside = HttpClient(url, key_env=KEY_VARIABLE)
         self.version = 0
-        self._control = Control(self._client)
-        self._pulse = Pulse(self._client, "/health")
+        self._control = Control(self._beside)
+        self._pulse = Pulse(self._beside, "/health")
         self._flying: dict[int, _Flight] = {}
         sharing = sharing or Sharing(uuid.uuid4().hex, leads=True)
         self._session, self.leads = sharing.session, sharing.leads
@@ -107,10 +109,10 @@ class VLLMServerEngine(Engine):
                 self._control.reset_scale()
             self._checkpoint = Checkpoint(config)
         except UsageError as error:
-            self._client.close()
+            self.close()
             raise ServerError(self._client.hide(str(error))) from None
         except BaseException:
-            self._client.close()
+            self.close()
             raise
         self.context_length, self._vocabulary = server.context_length, server.vocabulary
         self._folder = server.folder
@@ -221,6 +223,7 @@ class VLLMServerEngine(Engine):
         """Drop every request; the server goes on."""
         self.abort()
         self._client.close()
+        self._beside.close()
 
     def _take(self, flight: "_Flight") -> Completion:
         """What the server answered, as a record."""

@@ -81,9 +81,12 @@ def saved_config(folder: Path) -> TrainConfig:
     path = folder / CONFIG
     if not path.is_file():
         raise UsageError(f"{folder} holds no run to resume: there is no {CONFIG} in it")
-    return from_values(
-        TrainConfig, load_toml(path) | {"run_dir": str(folder), "resume": True}, str(path)
-    )
+    values = load_toml(path)
+    config = from_values(TrainConfig, values | {"run_dir": str(folder), "resume": True}, str(path))
+    lacking = {"env", "model", "agent"} - values.keys()
+    if lacking:  # with the defaults another run would go on in this one's place
+        raise UsageError(f"{path} lacks {min(lacking)}: it is not as the run wrote it")
+    return config
 
 
 @contextmanager

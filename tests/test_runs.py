@@ -112,6 +112,9 @@ def test_a_saved_config_that_was_spoilt_says_where(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("stepz = 1\n")
     with pytest.raises(UsageError, match=r"config.toml: no option 'stepz'; nearest: steps"):
         saved_config(tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(UsageError, match=r"config.toml lacks agent: it is not as the run wrote it"):
+        saved_config(tmp_path)
 
 
 def test_evaluations_are_read_back(tmp_path: Path) -> None:

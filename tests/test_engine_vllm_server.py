@@ -209,6 +209,10 @@ def test_what_is_in_flight_can_be_dropped(engine: VLLMServerEngine, server: Fake
         engine.submit([Request(0, (1,), Sampling(max_tokens=1), 0)])
     with pytest.raises(UsageError, match="1 requests are in flight"):
         engine.score([[1, 2]])
+    until = time.monotonic() + 10
+    while GENERATE not in server.calls:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     engine.abort()
     assert not engine.busy
     assert engine.step() == []

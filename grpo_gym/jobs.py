@@ -66,7 +66,8 @@ def run_training(
         ranks.first(lambda: save_config(config, agent, folder))
         progress.warn(_support_warning(config))
         progress.warn(_head_warning(config))
-        return trainer.run()
+        with ranks.exchanging():
+            return trainer.run()
 
 
 @contextmanager

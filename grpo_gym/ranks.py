@@ -7,8 +7,8 @@ next one, so that none waits for one that has left.
 import atexit
 import hashlib
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -116,8 +116,7 @@ class Ranks:
         try:
             torch.distributed.all_gather_object(answers, (result, said), group=self._objects)
         except RuntimeError as lost:
-            line = " ".join(str(lost).split())[:200]
-            raise RankFailure(f"another process of this run is gone: {line}") from (error or lost)
+            raise _gone(lost) from (error or lost)
         for rank, (_, failure) in enumerate(answers):
             if failure is not None:
                 self._agreed = True
@@ -125,6 +124,22 @@ class Ranks:
                     raise error
                 raise _heard(failure, rank) from error
         return [answer for answer, _ in answers]
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Within, ranks may exchange more than `together` does, such as gradients.
+
+        Raises:
+            RankFailure: Another rank has died.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            import torch
+
+            if not isinstance(error, torch.distributed.DistError) and "/gloo/" not in str(error):
+                raise
+            raise _gone(error) from error
 
     def alike(self, work: Callable[[], T]) -> T:
         """What `work` gives on this rank, once it has succeeded on all; raises as `together`."""
@@ -255,6 +270,11 @@ def _kinds() -> dict[str, type[BaseException]]:
     """The ways in which a run ends that are no fault of the program."""
     kinds = (UsageError, EnvironmentFailure, SyncError, EngineFailure, KeyboardInterrupt, OSError)
     return {kind.__name__: kind for kind in kinds}
+
+
+def _gone(error: RuntimeError) -> RankFailure:
+    line = " ".join(str(error).split())[:200]
+    return RankFailure(f"another process of this run is gone: {line}")
 
 
 def _said(error: BaseException) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from grpo_gym.cli import main
 from grpo_gym.launch import is_first, launched
 from grpo_gym.monitor import read_metrics
 from grpo_gym.objectives.stages import Selection
-from grpo_gym.ranks import Ranks
+from grpo_gym.ranks import RankFailure, Ranks
 from grpo_gym.runs import Run
 from tests.commands import ROOT, environment, flags
 from tests.launching import finish, launch
@@ -64,7 +64,7 @@ SHARDED = """
 import json, sys
 from grpo_gym.config import from_values, TrainConfig
 from grpo_gym.jobs import run_training
-from grpo_gym.ranks import Ranks
+from grpo_gym.ranks import RankFailure, Ranks
 from tests.rank_cases import accelerator_of
 with Ranks() as ranks:
     ranks.accelerator = accelerator_of(sys.argv[2])
@@ -343,6 +343,14 @@ def test_a_signal_to_one_rank_or_to_all_ends_all_with_the_last_whole_step(
     assert last is not None
     assert last.name == f"step-{len(rows):06d}"
     assert first[2].startswith(f"grpo-gym: stopped; saved after step {len(rows)};")
+
+
+def test_a_rank_that_is_gone_while_gradients_are_exchanged_is_named() -> None:
+    ranks = Ranks()
+    with pytest.raises(RankFailure, match=r"gone: .*Connection closed"), ranks.exchanging():
+        raise RuntimeError("[x/gloo/transport/tcp/pair.cc:547] Connection closed by peer")
+    with pytest.raises(RuntimeError, match=r"^a fault$"), ranks.exchanging():
+        raise RuntimeError("a fault")
 
 
 @pytest.mark.slow

@@ -142,6 +142,11 @@ class BothFlags(CopyEnv):
         return observation, reward, True, True, info | {"truncation": "both"}
 
 
+class SolvesInLetters(CopyEnv):
+    def solution(self, task: Task) -> tuple[str, ...]:
+        return task.answer  # type: ignore[return-value]
+
+
 class SaysNothing(CopyEnv):
     def step(self, action: str) -> Any:
         observation, reward, terminated, truncated, _ = super().step(action)
@@ -178,6 +183,13 @@ def test_each_clause_can_fail(broken: type[CopyEnv], clause: str) -> None:
     assert failed[clause]
     assert not report.ok
     assert f"failed  {clause}" in str(report)
+
+
+def test_a_solution_that_is_a_text_is_not_taken_for_its_letters() -> None:
+    told = {
+        outcome.name: outcome.detail for outcome in check_environment(SolvesInLetters, [0]).outcomes
+    }
+    assert told["solution"].startswith("solution(task) is a tuple of actions, one a turn, not '")
 
 
 def test_what_an_environment_raises_is_told_with_the_place_on_one_short_line() -> None:

@@ -159,7 +159,10 @@ def scripted(env: gymnasium.Env[Any, Any], name: str, *args: Any) -> tuple[str, 
     hook, task = attribute(env, name), attribute(env, "task")
     if hook is None or task is None:
         raise unittest.SkipTest(f"the environment has no task, or no {name}(task)")
-    actions = tuple(hook(task, *args))
+    actions = hook(task, *args)
+    if not isinstance(actions, tuple | list):
+        raise AssertionError(f"{name}(task) is a tuple of actions, one a turn, not {actions!r:.80}")
+    actions = tuple(actions)
     if name == "solution" and not actions:
         raise unittest.SkipTest("the environment names no solution")
     return actions

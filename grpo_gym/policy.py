@@ -179,6 +179,17 @@ def _check_tokenizer(name: str | Path, tokenizer: "PreTrainedTokenizerBase") -> 
         )
 
 
+def _hint(folder: Path) -> str:
+    """What a folder without a model may be."""
+    if any(folder.glob("*.gguf")):
+        return _GGUF
+    for inside in ("model", "checkpoints/*/model"):  # of a checkpoint, and of a run
+        models = sorted(path.parent for path in folder.glob(f"{inside}/*config.json"))
+        if models:
+            return f"its model is {models[-1]}"
+    return "is it a saved model?"
+
+
 def _is_folder(source: str | Path) -> bool:
     """Whether it is a folder; what can only be one and is none is refused at once."""
     path = Path(source)
@@ -189,8 +200,7 @@ def _is_folder(source: str | Path) -> bool:
         raise UsageError(f"model folder {source} cannot be read: {error.strerror}") from error
     if found:
         if not (path / "config.json").is_file():
-            hint = _GGUF if any(path.glob("*.gguf")) else "is it a saved model?"
-            raise UsageError(f"model folder {source} has no config.json: {hint}")
+            raise UsageError(f"model folder {source} has no config.json: {_hint(path)}")
         return True
     if path.suffix == ".gguf" and path.is_file():
         raise UsageError(f"model {source} is a file: {_GGUF}")

@@ -19,6 +19,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Libraries that count what is left at the end would call it lost."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server that tests of several files share."""

@@ -1,5 +1,6 @@
 """A policy from a name: the tiny one, a folder, or the hub's cache."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def test_a_relative_folder_is_loaded_though_it_looks_like_a_hub_id(
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "owner" / "model")
     assert load_policy("owner/model").model.num_parameters() == tiny_model().num_parameters()
+
+
+def test_a_run_and_a_checkpoint_say_where_their_model_is(tmp_path: Path) -> None:
+    for step in (1, 2):
+        folder = tmp_path / "checkpoints" / f"step-00000{step}" / "model"
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+    for place in (tmp_path, folder.parent):
+        with pytest.raises(UsageError, match=re.escape(f"its model is {folder}")):
+            load_policy(place)
 
 
 def test_the_dtype_is_that_which_was_asked_for(tmp_path: Path) -> None:

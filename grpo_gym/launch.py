@@ -1,5 +1,6 @@
 """What a launcher such as `accelerate launch`, `torchrun` or `mpirun` has told this process of the others."""
 
+import logging
 import os
 
 # How launchers say which process this is, and of how many.
@@ -8,6 +9,11 @@ _NAMES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)
+
+# Where DeepSpeed is installed, accelerate imports it, and without a GPU it says so on stdout.
+logging.getLogger("DeepSpeed").addFilter(
+    lambda record: not record.getMessage().startswith("Setting accelerator to CPU")
 )
 
 

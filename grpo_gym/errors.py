@@ -15,11 +15,8 @@ class UsageError(ValueError):
 def in_a_line(error: BaseException) -> str:
     """What somebody's code raised, as a line that says where; an error that cannot be told does no harm."""
     text = " ".join("".join(traceback.format_exception_only(error)).split())[:300]
-    frames = [
-        f"{Path(frame.filename).name}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)[
-            1:
-        ]  # the first is who called the code
-        if "importlib" not in frame.filename
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is who called the code
+    places = [
+        f"{Path(f.filename).name}:{f.lineno}" for f in frames if "importlib" not in f.filename
     ]
-    return f"{text} ({frames[-1]})" if frames else text
+    return f"{text} ({places[-1]})" if places else text

@@ -139,18 +139,17 @@ def _check_writable(*paths: str | None) -> None:
 def _check_one(path: str) -> None:
     folder = Path(path).parent
     try:
-        if not folder.is_dir():
-            raise UsageError(f"cannot write {path}: there is no folder {folder}")
-        if stat.S_ISDIR(kind := _kind(path)):
-            raise UsageError(f"cannot write {path}: it is a folder")
-        if not stat.S_ISREG(kind):  # a device or a pipe, in whose place the file would be put
-            raise UsageError(f"cannot write {path}: it is no ordinary file")
+        there, kind = folder.is_dir(), _kind(path)
     except OSError as error:  # such as a name that is too long
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     except ValueError as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"{path!r} cannot be the name of a file") from error
+    if not there:
+        raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if stat.S_ISDIR(kind):
+        raise UsageError(f"cannot write {path}: it is a folder")
+    if not stat.S_ISREG(kind):  # a device or a pipe, in whose place the file would be put
+        raise UsageError(f"cannot write {path}: it is no ordinary file")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write {path}: the folder {folder} is read-only")
 
@@ -159,5 +158,5 @@ def _kind(path: str) -> int:
     """What lies at a path, as its mode says; where nothing does, as if it were a file."""
     try:
         return Path(path).stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return stat.S_IFREG

@@ -1,7 +1,7 @@
 """A mark by which the model that an adapter was trained on is known again."""
 
 import hashlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,4 +35,4 @@ def keep_fingerprint(model: "nn.Module") -> None:
 
     It stays true as long as nothing but the adapter is trained.
     """
-    cast(Any, model)._grpo_gym_base_mark = fingerprint(model)
+    setattr(model, _KEPT, fingerprint(model))

@@ -2,9 +2,10 @@
 
 import shlex
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -18,6 +19,29 @@ class Interrupted(Exception):
             f"stopped; saved after step {step}; go on with: "
             f"grpo-gym train --run-dir {shlex.quote(str(folder))} --resume"
         )
+
+
+@contextmanager
+def not_dropped(forget: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """A Ctrl-C that comes within a destructor, where Python drops exceptions, comes again after it.
+
+    Args:
+        forget: called first, if the handler of the signal counts how often it came.
+    """
+    before, main = sys.unraisablehook, threading.main_thread().ident
+
+    def on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            forget()
+            threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = on_dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 class Interrupts:
@@ -36,6 +60,7 @@ class Interrupts:
         self.twice = False
         self._welcome = False
         self._before: dict[int, Any] = {}
+        self._opened = ExitStack()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -43,6 +68,7 @@ class Interrupts:
                 if signal.getsignal(number) == signal.SIG_IGN:
                     continue  # a background job of a script: Ctrl-C is not meant for it
                 self._before[number] = signal.signal(number, self._on_signal)
+            self._opened.enter_context(not_dropped(self._forget))
         return self
 
     def __exit__(
@@ -54,6 +80,7 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
+        self._opened.close()
 
     @contextmanager
     def welcome(self) -> Iterator[None]:
@@ -70,5 +97,7 @@ class Interrupts:
         self.twice = self.asked
         self.asked = True
         if self._welcome or self.twice:
-            self._welcome = False
             raise KeyboardInterrupt
+
+    def _forget(self) -> None:
+        self.asked = self.twice

@@ -64,3 +64,13 @@ def start(*words: str, cwd: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def ended(process: "subprocess.Popen[str]", timeout_s: float = 60) -> tuple[str, str]:
+    """What a process wrote to stdout and stderr; one that does not end in time is killed."""
+    try:
+        return process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise

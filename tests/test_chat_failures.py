@@ -22,7 +22,7 @@ from grpo_gym.collector import Collection
 from grpo_gym.engines import http
 from grpo_gym.engines.base import EngineStopped, Sampling
 from tests.chat_endpoint import call, endpoint, playing, said, solve, talking
-from tests.commands import refused, run, start
+from tests.commands import ended, refused, run, start
 from tests.loopback import Reply
 from tests.playing import Fake, specs, turns
 
@@ -546,7 +546,7 @@ def test_an_interrupted_evaluation_prints_what_has_ended(tmp_path: Path) -> None
         while len(here.asked) < 12 and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = ended(process, 30)
     assert process.returncode == 130, err
     assert err.startswith("grpo-gym: interrupted; 150 tokens used")
     assert err.count("\n") == 1

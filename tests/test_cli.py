@@ -15,7 +15,7 @@ import grpo_gym
 from grpo_gym.cli import main
 from grpo_gym.cli.commands import COMMANDS
 from grpo_gym.config import EvalConfig, RolloutConfig, TrainConfig
-from tests.commands import environment, flags, run, start
+from tests.commands import ended, environment, flags, run, start
 
 SMALL = {"group_size": 2, "groups_per_step": 2, "max_tokens": 4, "steps": 1}
 
@@ -244,7 +244,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(words: list[str], tmp_path
     process = start(*words, cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.close()
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process)
     assert (process.returncode, err) == (0, "")
 
 
@@ -256,7 +256,7 @@ def test_training_outlives_the_reader_of_its_output(tmp_path: Path) -> None:
     process = start("train", *words, "--run-dir", "run", cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.close()
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process)
     assert (process.returncode, err) == (0, "")
     assert (tmp_path / "run" / "checkpoints" / "step-000001").is_dir()
 

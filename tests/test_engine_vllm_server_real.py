@@ -28,6 +28,7 @@ from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import Policy, load_policy
 from grpo_gym.sync import SyncError, verify_sync
 from grpo_gym.types import Completion
+from tests.commands import ended
 from tests.sampled import sampled
 from tests.vllm_serving import KEY, Server, running
 
@@ -336,7 +337,7 @@ def test_a_server_that_is_killed_stops_the_run(vllm_server: Server, tmp_path: Pa
     metrics = run / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and len(read_metrics(metrics)) >= 2)
     vllm_server.kill()
-    _, err = training.communicate(timeout=120)
+    _, err = ended(training, 120)
     (line,) = err.splitlines()
     assert training.returncode == 1
     assert "broke off" in line or "cannot be reached" in line

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +15,12 @@ import pytest
 
 import grpo_gym
 from grpo_gym import checkpoint
-from grpo_gym.interrupts import Interrupted, Interrupts
+from grpo_gym.cli import COMMANDS
+from grpo_gym.interrupts import Interrupted, Interrupts, not_dropped
 from grpo_gym.learner import Learner
 from grpo_gym.monitor import Monitor, read_metrics
 from grpo_gym.runs import Run
-from tests.commands import start
+from tests.commands import ended, run, start
 from tests.letters import Letters
 from tests.once import made_once
 
@@ -167,6 +169,56 @@ def _press_within(interrupts: Interrupts) -> None:
         raise AssertionError("not reached")
 
 
+class PressesWhenLost:
+    def __del__(self) -> None:
+        press()
+        time.sleep(0.001)
+
+
+def lose_and_wait() -> None:
+    PressesWhenLost()
+    time.sleep(30)
+    raise AssertionError("not reached")
+
+
+def test_a_signal_within_a_destructor_is_not_dropped() -> None:
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), not_dropped():
+        lose_and_wait()
+    assert sys.unraisablehook == hook
+
+
+def test_a_signal_within_a_destructor_counts_once() -> None:
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt), interrupts.welcome():
+            lose_and_wait()
+        assert interrupts.asked
+        assert not interrupts.twice
+        with pytest.raises(KeyboardInterrupt):
+            lose_and_wait()
+        assert interrupts.twice
+
+
+def test_a_command_hears_a_signal_within_a_destructor(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "train", lambda words, output: lose_and_wait())
+    assert run("train") == 130
+    assert capsys.readouterr().err == "grpo-gym: interrupted\n"
+
+
+def test_what_else_a_destructor_raises_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails:
+        def __del__(self) -> None:
+            raise ValueError
+
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_type))
+    with not_dropped():
+        Fails()
+    assert told == [ValueError]
+
+
 def test_handlers_are_given_back_and_threads_have_none() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupts():
@@ -202,7 +254,7 @@ def test_an_evaluation_can_be_interrupted(tmp_path: Path) -> None:
     process = start("eval", "--tasks", "100000", "--n", "8", "--out", "x.json", cwd=tmp_path)
     time.sleep(6)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = ended(process, 20)
     assert (out, err) == ("", "grpo-gym: interrupted\n")
     # To a shell both are 130; which it is depends on what Python was importing when the signal came.
     assert process.returncode in (130, -signal.SIGINT)
@@ -224,7 +276,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         process = start(*WORDS, cwd=folder)
-        out, err = process.communicate(timeout=100)
+        out, err = ended(process, 100)
         assert (process.returncode, err) == (0, ""), out
 
     return made_once(tmp_path_factory, "interrupts", make) / "run"
@@ -248,7 +300,7 @@ def test_a_process_can_be_stopped_at_any_moment(
     wait_for(tmp_path / "run" / "config.toml")
     time.sleep(0.2 + random.Random(moment).random() * 3)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process)
     if number == signal.SIGINT:
         # It may have been done by then, or on its way out of the interpreter.
         assert process.returncode in (130, 0, -signal.SIGINT)
@@ -260,7 +312,7 @@ def test_a_process_can_be_stopped_at_any_moment(
     else:
         assert process.returncode in (-signal.SIGKILL, 0)
     again = start(*RESUME, cwd=tmp_path)
-    out, err = again.communicate(timeout=100)
+    out, err = ended(again, 100)
     assert (again.returncode, err) == (0, ""), out
     assert [row["step"] for row in metrics(tmp_path / "run")] == list(range(1, 13))
     assert metrics(tmp_path / "run") == metrics(finished)

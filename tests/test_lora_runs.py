@@ -18,7 +18,7 @@ from grpo_gym.adapting import merge_into_folder
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import TINY_FOLDER, load_policy
 from grpo_gym.runs import Run, saved_config
-from tests.commands import flags, refused, run, start
+from tests.commands import ended, flags, refused, run, start
 from tests.letters import Letters
 
 SMALL: dict[str, Any] = {
@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_from_its_last_adapter(tmp_path: Path) -> None:
         assert killed.poll() is None, killed.communicate()
         time.sleep(0.01)
     killed.kill()
-    killed.communicate(timeout=60)
+    ended(killed)
     steps = len(list((folder / "checkpoints").glob("step-*"))) + 1
     again = grpo_gym.train(run_dir=folder, resume=True, steps=steps)
     whole = grpo_gym.train(run_dir=tmp_path / "whole", **(options | {"steps": steps}))

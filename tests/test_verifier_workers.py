@@ -18,6 +18,7 @@ from grpo_gym.verifiers import workers
 from grpo_gym.verifiers.math import WORKER, verify_math
 from grpo_gym.verifiers.worker import MEMORY_BYTES, SPARE_S
 from grpo_gym.verifiers.workers import CannotStart, Pool, WorkerDied, close_pools
+from tests.commands import ended
 
 HANG = {
     "kind": "math",
@@ -194,7 +195,7 @@ print(worker.process.pid, flush=True)
 
 def test_workers_end_with_a_program_that_has_no_main_guard(tmp_path: Path) -> None:
     with run_script(tmp_path, USE) as program:
-        output = program.communicate(timeout=60)[0]
+        output = ended(program)[0]
     assert program.returncode == 0
     assert gone_within(int(output), 2.0)
 
@@ -234,7 +235,7 @@ assert workers.shared_pool("grpo_gym.verifiers.worker").all == {worker}
 
 def test_a_forked_child_uses_workers_of_its_own(tmp_path: Path) -> None:
     with run_script(tmp_path, USE + FORK) as program:
-        output = program.communicate(timeout=60)[0]
+        output = ended(program)[0]
     assert program.returncode == 0
     assert gone_within(int(output), 2.0)
 

@@ -20,7 +20,7 @@ from grpo_gym.errors import UsageError
 from grpo_gym.monitor import read_metrics
 from tests import breaking
 from tests.breaking import MAKERS, Breaking
-from tests.commands import environment, flags, run
+from tests.commands import ended, environment, flags, run
 from tests.launching import finish, launch
 from tests.letters import Letters
 
@@ -258,7 +258,7 @@ def test_a_process_that_is_stopped_has_not_overslept(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     time.sleep(1.0)
     os.kill(process.pid, signal.SIGCONT)
-    assert process.communicate(timeout=60)[0] == "done\n"
+    assert ended(process)[0] == "done\n"
 
 
 @pytest.mark.parametrize("error", [UsageError("no"), EngineStopped("no"), EngineFailure("no")])

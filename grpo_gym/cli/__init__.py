@@ -12,6 +12,7 @@ from grpo_gym.cli.commands import COMMANDS, SHARED
 from grpo_gym.cli.output import Output, complain, remark
 from grpo_gym.config import nearest
 from grpo_gym.errors import UsageError
+from grpo_gym.interrupts import not_dropped
 from grpo_gym.launch import is_first
 
 __all__ = ["main"]
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _run(words, Output(quiet=not is_first()))
+        with not_dropped():
+            status = _run(words, Output(quiet=not is_first()))
         sys.stdout.flush()
         return status
     except SystemExit as stop:  # how the parser ends after --help

@@ -214,7 +214,7 @@ def test_a_parquet_table_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("module", "given"),
-    [("pyarrow.parquet", {"path": "a.parquet"}), ("datasets", {"dataset": "who/what"})],
+    [("pyarrow.parquet", {"path": "a.parquet"}), ("datasets", {"dataset": "not/loaded"})],
 )
 def test_a_missing_package_is_told(
     monkeypatch: pytest.MonkeyPatch, module: str, given: dict[str, str]

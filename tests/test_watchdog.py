@@ -207,7 +207,7 @@ def test_in_the_first_step_the_process_ends_all_the_same(
     call: str, more: str, tmp_path: Path
 ) -> None:
     """While it samples there is no whole step to save; when it takes weights, that is the first one."""
-    words = ["train", *flags(SMALL | {"engine_timeout_s": 0.5, "run_dir": "run"})]
+    words = ["train", *flags(SMALL | {"engine_timeout_s": 3, "run_dir": "run"})]
     code = (
         "from tests import breaking; from grpo_gym.cli import main\n"
         f"breaking.install(); breaking.Breaking.call = {call!r}; main({words})"
@@ -215,7 +215,7 @@ def test_in_the_first_step_the_process_ends_all_the_same(
     ended = in_a_process(code, tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"grpo-gym: error: the engine gave no answer in 0.5 s (engine_timeout_s){more}\n"
+        f"grpo-gym: error: the engine gave no answer in 3 s (engine_timeout_s){more}\n"
     )
 
 

@@ -13,19 +13,17 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-import grpo_gym
 from grpo_agents import grpo
 from grpo_gym.engines.base import Request, Sampling
 from grpo_gym.engines.hf import HFEngine
 from grpo_gym.engines.vllm import VLLMEngine
+from grpo_gym.engines.vllm_start import start
 from grpo_gym.errors import UsageError
 from grpo_gym.learner import Learner, OptimiserOptions
-from grpo_gym.monitor import read_metrics
 from grpo_gym.sync import SyncError, verify_sync
 from tests.in_flight import check_sync_in_flight, synced
 from tests.models import VOCABULARY, tiny_model, tiny_tokenizer
 from tests.sampled import sampled
-from tests.versions import check_versions
 
 # The CPU build has attention for heads of 32 and more.
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
@@ -292,29 +290,15 @@ def test_the_process_is_left_alone(started: VLLMEngine, tmp_path: Path) -> None:
     started.generate(PROMPTS, Sampling(max_tokens=3), range(6))
     assert process() == states
     with pytest.raises(UsageError, match="vLLM does not start"):
-        VLLMEngine(str(tmp_path))
+        start(str(tmp_path), dtype="float32", context_length=None, max_lanes=8, arguments={})
     assert process() == states
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("env", ["Arithmetic", "Calculator"])
-def test_a_run(env: str, tmp_path: Path) -> None:
-    run = grpo_gym.train(
-        env=f"grpo_gym/{env}-v0",
-        engine="vllm",
-        steps=2,
-        groups_per_step=4,
-        group_size=4,
-        max_tokens=24,
-        rollouts_every=1,
-        run_dir=tmp_path / "run",
-    )
-    check_versions(run.folder, steps=2)
-    for row in read_metrics(run.metrics_path):
-        assert row["kept_fraction"] == 1
-        assert 0 < row["sync_gap"] < 1e-4
-        assert row["behaviour_gap_max"] < 1e-4
-        assert row["effective_samples"] == pytest.approx(1)
+def test_there_is_one_at_a_time(started: VLLMEngine) -> None:
+    """vLLM ends with an engine what another would need."""
+    with pytest.raises(UsageError, match=r"has a vLLM engine already.* grpo-gym serve"):
+        VLLMEngine("any model")
+    assert started.generate([[1]], Sampling(max_tokens=3), [0])
 
 
 def model(seed: int) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _MEMORY = ("weights", "kv_cache")
 """The parts of the device's memory that sleep, by vLLM's names."""
+
+_OPEN: "WeakSet[VLLMEngine]" = WeakSet()
+"""The engine of this process, if there is one: what vLLM ends with an engine, others would need."""
 
 
 class VLLMEngine(Engine):
@@ -42,7 +46,8 @@ class VLLMEngine(Engine):
         arguments: further fields of vLLM's `EngineArgs`, such as `gpu_memory_utilization`.
 
     Raises:
-        UsageError: vLLM is missing, or refuses the model or an argument.
+        UsageError: vLLM is missing, or refuses the model or an argument; or this process has an engine
+            that is not closed.
     """
 
     def __init__(
@@ -54,6 +59,11 @@ class VLLMEngine(Engine):
         max_lanes: int = 256,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
+        if _OPEN:
+            raise UsageError(
+                "this process has a vLLM engine already, and vLLM works with one at a time: close() it, or "
+                "start another as a server with grpo-gym serve"
+            )
         self._world = OwnWorld()
         with self._world.starting():
             self._engine = start(
@@ -70,6 +80,7 @@ class VLLMEngine(Engine):
         self._checkpoint = Checkpoint(config.hf_config)
         self._running: dict[int, Request] = {}
         self._asleep: list[str] = []
+        _OPEN.add(self)
 
     @property
     def version(self) -> int:
@@ -187,6 +198,7 @@ class VLLMEngine(Engine):
     def close(self) -> None:
         """Drop every request and free the model."""
         self.abort()
+        _OPEN.discard(self)
         with self._world.ending():
             self._engine.engine_core.shutdown()
 

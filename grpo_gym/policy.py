@@ -16,7 +16,7 @@ from grpo_gym.lora import (
     put_adapter,
     read_adapter,
 )
-from grpo_gym.model_kinds import check_kind, unloadable
+from grpo_gym.model_kinds import check_causal, check_kind, unloadable
 from grpo_gym.rendering import Renderer
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def load_policy(
         logging.set_verbosity(verbosity)
     _check_tokenizer(name, tokenizer)
     _check_weights(name, report)
+    check_causal(str(name), model)
     renderer = _renderer(model, tokenizer, chat_template)
     return Policy(str(name), str(source), model, tokenizer, renderer)
 

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import grpo_gym
 from grpo_gym import ProceduralTasks, Score, Task, TextEnv, UsageError
+from grpo_gym.learner.forward import Scorer
 from grpo_gym.monitor import read_metrics
 from grpo_gym.policy import load_policy
 from grpo_gym.runs import Run
@@ -212,8 +213,30 @@ def test_a_vision_text_model_trains_on_text_where_transformers_loads_it_so(tmp_p
 
 def test_a_configuration_that_contradicts_itself_is_one_line(tmp_path: Path) -> None:
     model = save(tmp_path / "model", "mamba2", num_heads=4, head_dim=16, n_groups=8)
-    with pytest.raises(UsageError, match=r"^Mamba2ForCausalLM fails on six tokens: RuntimeError: "):
+    with pytest.raises(
+        UsageError, match=r"^model .* \(Mamba2ForCausalLM\) fails on six tokens: RuntimeError: "
+    ):
         train(tmp_path / "run", model)
+    with pytest.raises(UsageError, match=r"^Mamba2ForCausalLM fails on six tokens: RuntimeError: "):
+        Scorer(tiny_model(0, "mamba2", num_heads=4, head_dim=16, n_groups=8))
+
+
+BOTH_WAYS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    # a token's experts are chosen by what other tokens are
+    "doge": {"is_moe": True, "num_experts": 16, "num_experts_per_tok": 4},
+}
+
+
+@pytest.mark.parametrize("kind", BOTH_WAYS)
+def test_a_model_whose_tokens_depend_on_later_ones_is_refused(kind: str, tmp_path: Path) -> None:
+    model = save(tmp_path, kind, **BOTH_WAYS[kind])
+    with pytest.raises(UsageError, match=r"is no causal language model: .* the tokens after it$"):
+        load_policy(model)
+
+
+def test_one_whose_tokens_are_changed_in_place_is_not(tmp_path: Path) -> None:
+    load_policy(save(tmp_path / "model", "ctrl", n_layer=1, n_head=4, dff=32))
 
 
 @pytest.mark.parametrize(

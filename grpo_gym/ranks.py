@@ -91,6 +91,8 @@ class Ranks:
 
             with suppress(RuntimeError):  # another has left already: there is nothing to wait for
                 torch.distributed.barrier(group=self._farewell)
+            # Whatever became of that: threads of gloo that are left abort the process as it ends.
+            with suppress(RuntimeError):
                 torch.distributed.destroy_process_group()
 
     def together(self, work: Callable[[], T]) -> list[T]:

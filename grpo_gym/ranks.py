@@ -5,6 +5,7 @@ next one, so that none waits for one that has left.
 """
 
 import atexit
+import gc
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -91,9 +92,8 @@ class Ranks:
 
             with suppress(RuntimeError):  # another has left already: there is nothing to wait for
                 torch.distributed.barrier(group=self._farewell)
-            # Whatever became of that: threads of gloo that are left abort the process as it ends.
-            with suppress(RuntimeError):
-                torch.distributed.destroy_process_group()
+            self._objects = self._farewell = None
+            _leave()
 
     def together(self, work: Callable[[], T]) -> list[T]:
         """What `work` gives on every rank, in their order.
@@ -266,6 +266,7 @@ def _leave() -> None:
     if torch.distributed.is_initialized():
         with suppress(RuntimeError):  # another has left already
             torch.distributed.destroy_process_group()
+    gc.collect()  # a group's threads end with the last object that refers to it
 
 
 def _kinds() -> dict[str, type[BaseException]]:

@@ -51,7 +51,9 @@ CASES: dict[str, dict[str, Any]] = {
     "top log-probs": LETTERS | {"agent": "dppo", "agent_args": {"divergence": "topk_kl", "k": 5}},
 }
 TRAIN = """
-import json, sys
+import atexit, json, sys
+from tests.launching import print_threads_of_gloo
+atexit.register(print_threads_of_gloo)  # the first to register is the last to be called
 import grpo_gym
 for name, options in json.loads(sys.argv[1]).items():
     try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from weakref import ref
 
 from grpo_gym.engines.base import EngineFailure, EngineStopped, Speaker
 from grpo_gym.errors import UsageError
@@ -34,6 +35,8 @@ class Watchdog:
         self._limit_s = limit_s
         self._tick_s = min(1.0, limit_s / 10)
         self._call: object | None = None
+        self._seen: object | None = None  # the call that the thread counts the time of
+        self._age_s = 0.0
         self._thread: threading.Thread | None = None
         # Held to the very end: a call that returns after all goes no further.
         self._lock = threading.Lock()
@@ -48,7 +51,10 @@ class Watchdog:
         with self._lock:
             self._call = object()
             if self._thread is None and self._limit_s < threading.TIMEOUT_MAX:
-                self._thread = threading.Thread(target=self._guard, name="watchdog", daemon=True)
+                self._seen, self._age_s = self._call, 0.0
+                self._thread = threading.Thread(
+                    target=_guard, args=(ref(self), self._tick_s), name="watchdog", daemon=True
+                )
                 self._thread.start()
         try:
             yield
@@ -61,22 +67,19 @@ class Watchdog:
             with self._lock:
                 self._call = None
 
-    def _guard(self) -> None:
-        """Count the time of each call, until one has none left, or there is none to count."""
-        call, age_s = self._call, 0.0
-        while True:
-            before = time.monotonic()
-            time.sleep(self._tick_s)
-            with self._lock:
-                if self._call is None:
-                    self._thread = None
-                    return
-                if self._call is not call:
-                    call, age_s = self._call, 0.0
-                else:
-                    age_s += min(time.monotonic() - before, 2 * self._tick_s)
-                if age_s >= self._limit_s:
-                    self._end()
+    def _look(self, passed_s: float) -> bool:
+        """Count the time of the call that goes on, until it has none left; whether one goes on."""
+        with self._lock:
+            if self._call is None:
+                self._thread = self._seen = None
+                return False
+            if self._call is not self._seen:
+                self._seen, self._age_s = self._call, 0.0
+            else:
+                self._age_s += min(passed_s, 2 * self._tick_s)
+            if self._age_s >= self._limit_s:
+                self._end()
+            return True
 
     def _end(self) -> None:
         words: list[str] = []
@@ -94,6 +97,17 @@ class Watchdog:
         line = " ".join("; ".join(part for part in parts if part).split())
         print(f"grpo-gym: error: {line}", file=sys.stderr, flush=True)
         os._exit(1)
+
+
+def _guard(watchdog: "ref[Watchdog]", tick_s: float) -> None:
+    """Have it look at its clock, without keeping it and all that its last words are about."""
+    going_on = True
+    while going_on:
+        before = time.monotonic()
+        time.sleep(tick_s)
+        dog = watchdog()
+        going_on = dog is not None and dog._look(time.monotonic() - before)
+        del dog
 
 
 @contextmanager

@@ -19,8 +19,8 @@ if ! nvidia-smi >/dev/null 2>&1; then
   export DS_ACCELERATOR=cpu  # else DeepSpeed, where it is installed, says so on stdout
 fi
 status=0
-for mode in hf:fp32 hf:bf16 vllm:bf16; do
-  timeout 180 "$python" "$root/benchmarks/gpu_smoke.py" "${mode%:*}" "${mode#*:}" "$@" || {
+for mode in hf:fp32 hf:bf16 vllm:fp32 vllm:bf16; do
+  timeout 140 "$python" "$root/benchmarks/gpu_smoke.py" "${mode%:*}" "${mode#*:}" "$@" || {
     echo "{\"mode\": \"$mode\", \"error\": \"exit status $?\"}"
     status=1
   }

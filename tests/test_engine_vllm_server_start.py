@@ -4,6 +4,7 @@ import importlib.util
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 
 from grpo_gym.cli import main
 from grpo_gym.config import EvalConfig, TrainConfig
-from grpo_gym.engines import vllm_server_start, vllm_weights
+from grpo_gym.engines import vllm_server_start, vllm_start, vllm_weights
 from grpo_gym.engines.base import Sampling
 from grpo_gym.engines.vllm_server import VLLMServerEngine
 from grpo_gym.engines.vllm_server_worker import WeightsExtension, weights_folder
@@ -60,6 +61,16 @@ def test_serve_becomes_vllms_server_with_what_training_needs(become: list[Any]) 
     extension = next(word for word in words if "extension" in word).split("=")[1]
     module, _, name = extension.rpartition(".")
     assert getattr(importlib.import_module(module), name) is WeightsExtension
+
+
+@pytest.mark.parametrize("of", [vllm_start.environment, vllm_server_start.serve_environment])
+def test_on_a_gpu_float32_is_not_rounded_to_tf32(
+    of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton would, in attention: log-probs then differ from the learner's by more than a sync may."""
+    monkeypatch.delenv("TRITON_F32_DEFAULT", raising=False)
+    assert of(gpu=True)["TRITON_F32_DEFAULT"] == "ieee"
+    assert "TRITON_F32_DEFAULT" not in of(gpu=False)
 
 
 def test_a_gpu_needs_none_of_the_cpus_settings() -> None:

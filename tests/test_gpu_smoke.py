@@ -30,7 +30,7 @@ def smoke(*words: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
 def test_every_engine_that_is_here_trains() -> None:
     status, lines = smoke("--dry-run")
     assert status == 0, lines
-    assert [line["mode"] for line in lines] == ["hf:fp32", "hf:bf16", "vllm:bf16"]
+    assert [line["mode"] for line in lines] == ["hf:fp32", "hf:bf16", "vllm:fp32", "vllm:bf16"]
     for line in lines:
         if "skipped" in line:
             assert line["mode"].startswith("vllm")
@@ -52,4 +52,4 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
 def test_an_engine_that_fails_is_named(tmp_path: Path) -> None:
     status, lines = smoke("--dry-run", PYTHON="false")
     assert status == 1
-    assert lines[2] == {"mode": "vllm:bf16", "error": "exit status 1"}
+    assert lines[3] == {"mode": "vllm:bf16", "error": "exit status 1"}

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from grpo_gym.engines.vllm_start import GPU_ENVIRONMENT
 from grpo_gym.errors import UsageError
 
 _EXTENSION = "grpo_gym.engines.vllm_server_worker.WeightsExtension"
@@ -52,7 +53,7 @@ def serve_command(model: str, options: Sequence[str], *, gpu: bool) -> list[str]
 
 def serve_environment(*, gpu: bool) -> dict[str, str]:
     """The environment of a server: what is set already stays, but for what it cannot do without."""
-    defaults = _ENVIRONMENT if gpu else _ENVIRONMENT | _CPU_ENVIRONMENT
+    defaults = _ENVIRONMENT | (GPU_ENVIRONMENT if gpu else _CPU_ENVIRONMENT)
     return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
 

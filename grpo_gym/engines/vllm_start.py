@@ -25,6 +25,8 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+GPU_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee"}
+"""Float32 is float32, as in the learner: else Triton's attention rounds what it multiplies to TF32."""
 
 _CPU_CACHE_BYTES = 2**30
 _GPU_SHARE = 0.5
@@ -67,7 +69,7 @@ def start(
     for name in arguments:
         if name in _OURS:
             raise UsageError(f"engine argument {name} is not yours to set; it is {_OURS[name]}")
-    for name, value in _ENVIRONMENT.items():
+    for name, value in environment(gpu=torch.cuda.is_available()).items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
@@ -115,6 +117,11 @@ def start(
         except Exception as error:  # whatever vLLM's own checks raise, assertions among them
             line = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             raise UsageError(f"vLLM does not start with model {model!r}: {line}") from error
+
+
+def environment(*, gpu: bool) -> dict[str, str]:
+    """What the environment says while vLLM runs, where the user has not said otherwise."""
+    return _ENVIRONMENT | GPU_ENVIRONMENT if gpu else _ENVIRONMENT
 
 
 def _look_among_own_modules() -> None:
